@@ -98,7 +98,7 @@ MACHINES = [
     case("torch_broken", "--force-reinstall torch", **torchless("ImportError: libcudart.so.13")),
     case("torch_broken", "Rename", **torchless("module 'torch' has no attribute '__version__'")),
     case("torch_broken", "Visual C++", **torchless("[WinError 126] c10.dll", system="Windows")),
-    case("no_answer", "Restart", **torchless("no answer within 60 seconds")),
+    case("no_answer", "Restart", **torchless("no answer within 60 seconds", torch_hangs=True)),
     case(
         "cpu_build", "https://download.pytorch.org/whl/cu130", **nvidia(driver="581.4"), **WINDOWS
     ),
@@ -262,7 +262,8 @@ def other_python(monkeypatch):
 def test_a_pytorch_that_hangs_is_left_behind(monkeypatch, other_python):
     other_python("-c", "import time; time.sleep(60)")
     monkeypatch.setattr(facts_module, "TIMEOUT", 0.5)
-    assert facts_module._ask_torch() == {"torch_error": "no answer within 0.5 seconds"}
+    told = {"torch_error": "no answer within 0.5 seconds", "torch_hangs": True}
+    assert facts_module._ask_torch() == told
 
 
 @pytest.mark.parametrize("content, words", [("", "Rename"), ("raise SystemExit(1)", "SystemExit")])

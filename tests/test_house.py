@@ -187,8 +187,8 @@ def test_what_is_imported_is_declared():
     declared = {re.split(r"[^\w.-]", need)[0].lower() for table in tables for need in needs(table)}
     packages = {"bs4": ["beautifulsoup4"]}  # Python 3.10 doesn't find it
     packages |= importlib.metadata.packages_distributions()
-    # by PyTorch's CUDA builds; by lesson 14; by tests
-    brought = {"cuda", "birdcalls", "sitecustomize", "slow_to_import"}
+    # by PyTorch's CUDA builds; by lesson 14; by tests; by JupyterLab on Python 3.10
+    brought = {"cuda", "birdcalls", "sitecustomize", "slow_to_import", "tomli"}
     for name in sorted(imported - own - brought - set(sys.stdlib_module_names)):
         distributions = {each.lower().replace("_", "-") for each in packages.get(name, [name])}
         assert distributions & declared, name

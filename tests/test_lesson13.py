@@ -1,5 +1,7 @@
 """Lesson 13: each patient's evidence, its only diagnosis, and what a learner sees of it."""
 
+import types
+
 import pytest
 import torch
 
@@ -46,7 +48,7 @@ SLIPS = {
 
 @of_each
 def test_a_slip_is_told_from_any_other_wrong_number(patient):
-    for place, number in enumerate(patient.slips):
+    for place, number in enumerate(patient.near):
         expression = SLIPS.get((patient.name, place))
         assert not expression or computed(patient, expression) == pytest.approx(number, rel=0.01)
         assert not patient.close(number, patient.evidence)
@@ -210,3 +212,26 @@ def test_the_numbers_of_patient_10_leave_float16_in_the_fifth_layer():
     _, words = figures.growth()
     largest = [float(n.replace(",", "")) for n in words.split(": ")[1].split("; ")[0].split(", ")]
     assert len(largest) == 5 and largest[3] < torch.finfo(torch.float16).max < largest[4]
+
+
+WHOLE = "\n".join(f"rank {rank}  #{number} all_reduce" for rank in range(3) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize("first", [TimeoutError("too long"), WHOLE.replace("rank 2  #3", "")])
+def test_a_run_of_processes_that_is_not_whole_is_repeated_once_with_more_time(
+    monkeypatch, capsys, first
+):
+    """Beside other programs a rank came late, or a process never started: the page failed after 108 s."""
+    calls = []
+
+    def run(script, *arguments, timeout, **options):
+        calls.append((arguments, timeout))
+        print("$ the command")
+        if len(calls) == 1 and isinstance(first, Exception):
+            raise first
+        return types.SimpleNamespace(text=first if len(calls) == 1 else WHOLE)
+
+    monkeypatch.setattr(processes, "run", run)
+    assert processes.flight_records() == WHOLE.splitlines()
+    assert capsys.readouterr().out == "$ the command\n", "the page is the same"
+    assert calls[0][0] == () and calls[1][0] == ("10",) and calls[1][1] > calls[0][1]

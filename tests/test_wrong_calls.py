@@ -1,6 +1,10 @@
 """A command that is called wrongly says which argument, what came and what fits, before it does or changes anything."""
 
+import argparse
+import importlib
+import io
 import shlex
+import sys
 
 import pytest
 from copies import everything
@@ -111,3 +115,35 @@ def test_a_wrong_call_is_refused_in_a_line_before_anything_happens(
     assert CALLS[typed].format(here=tmp_path) in said
     assert "Traceback" not in said and len(said.splitlines()) <= 12 or typed == "nothing"
     assert everything(tmp_path) == before
+
+
+def options():
+    """Yield (command, words that lead to the option, its name) for every option of every command that takes a value."""
+    for name in door.commands():
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"course.tools.{name}").add_arguments(parser)
+        for action in parser._actions:
+            if action.nargs != 0 and action.dest != "help":
+                yield name, action
+
+
+@pytest.mark.parametrize("value", [None, "", "  "], ids=["missing", "empty", "blank"])
+@pytest.mark.parametrize(
+    ("name", "action"), [pytest.param(*p, id=f"{p[0]} {p[1].dest}") for p in options()]
+)
+def test_every_option_without_its_value_is_refused(
+    tmp_path, monkeypatch, capsys, name, action, value
+):
+    """An empty text from a shell's variable meant "all", or "here"."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    if value is None and not action.option_strings:
+        pytest.skip("what stands alone and may be left out")
+    try:
+        status = door.main([name, *action.option_strings[:1], *([] if value is None else [value])])
+    except SystemExit as ended:
+        status = ended.code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and not list(tmp_path.iterdir())
+    may_be_bare = value is None and action.nargs in ("*", "?")
+    assert may_be_bare or (status in (1, 2) and said)

@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import os
 import runpy
-import socket
 import tempfile
 import threading
 import time
@@ -15,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from course.checks import expect
 from course.checks.core import NotYet
+
+PATIENCE = 10  # seconds until a rank that doesn't come is missed
 
 
 # --- threads ----------------------------------------------------------------------------------------
@@ -111,6 +113,10 @@ def run_ranks(function: Callable, tensors: Sequence[torch.Tensor]) -> tuple[list
     return results, network.sent
 
 
+class Alone(NotYet):
+    """A rank waits for others that don't come; what keeps them away is the fault."""
+
+
 class Collectives:
     """One rank's all-gather and reduce-scatter, by threads that meet at a barrier; `brought` is shared by all ranks."""
 
@@ -131,11 +137,11 @@ class Collectives:
     def _exchange(self, name, tensor, size):
         self.brought[self.rank] = expect.tensor(tensor, (size,), what=f"what {name} gets").detach()
         try:
-            self.meeting.wait(4)
+            self.meeting.wait(PATIENCE)
             everything = list(self.brought)
-            self.meeting.wait(4)
+            self.meeting.wait(PATIENCE)
         except threading.BrokenBarrierError:
-            raise NotYet(f"a rank waits in {name}, and not all others come.") from None
+            raise Alone(f"a rank waits in {name}, and not all others come.") from None
         if len({each.shape for each in everything}) > 1:
             raise NotYet("some ranks call all_gather while others call reduce_scatter.")
         return everything
@@ -152,20 +158,33 @@ _NEEDED = ["torch._dynamo", "torch.utils.data.distributed", __name__]
 _NO_START = "it did not start. In a program, call check below the line `if __name__ == '__main__':`"
 
 
+def hosted_store() -> tuple[Any, dict[str, str]]:
+    """A store in which processes find each other, and the variables that lead them to it, while it is kept.
+
+    It has its port from the system: one that was looked for first may be another program's by the time it is used.
+    """
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return store, {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+
+
 def train_two(source: str, name: str, seconds: float = 90) -> list:
     """Train a line in two processes by the function `name` of the module text `source`; a dict or a complaint by rank."""
     way = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(way)
     if way == "forkserver":
         context.set_forkserver_preload(_NEEDED)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    store, group = hosted_store()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "answer.py"
         file.write_text(source, encoding="utf-8")
         pipes = [context.Pipe(duplex=False) for _ in range(2)]
         children = [
-            context.Process(target=_child, args=(str(file), name, rank, port, pipes[rank][1]))
+            context.Process(target=_child, args=(str(file), name, rank, group, pipes[rank][1]))
             for rank in range(2)
         ]
         try:
@@ -194,13 +213,14 @@ def _results(pipes, children, seconds):
     return results
 
 
-def _child(file, name, rank, port, pipe):
+def _child(file, name, rank, group, pipe):
     """Run in a process of its own, with the variables that torchrun sets."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    os.environ.update(group, RANK=str(rank), LOCAL_RANK=str(rank), CUDA_VISIBLE_DEVICES="")
+    os.environ.update(
+        group, WORLD_SIZE="2", RANK=str(rank), LOCAL_RANK=str(rank), CUDA_VISIBLE_DEVICES=""
+    )
     torch.set_num_threads(1)
     with contextlib.suppress(OSError):
         try:

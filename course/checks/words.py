@@ -13,7 +13,7 @@ from course.checks.slips import Slip
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # JupyterLab brings it
 
 
 @functools.cache
@@ -42,8 +42,8 @@ def exercise(
     )
 
 
-def _slip(ways, says="", has="", when=""):
-    return Slip(says or has, ways, when, own=bool(has))
+def _slip(ways, says="", has="", when="", **more):
+    return Slip(says or has, ways, when, own=bool(has), more=more)
 
 
 def quiz(lesson: str) -> tuple[Question, ...]:

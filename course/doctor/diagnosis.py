@@ -55,12 +55,12 @@ def _torch_itself(facts: Facts) -> Verdict | None:
     error = facts.torch_error
     if facts.torch is not None and not error:
         return None
+    if facts.torch_hangs:
+        return _verdict("no_answer", facts)
     if "No module named 'torch'" in error or not error:
         python = "py" if facts.system == "Windows" else "python3"
         cause = error or "torch was not found."
         return _verdict("torch_missing", facts, cause=cause, python=python)
-    if "no answer within" in error:
-        return _verdict("no_answer", facts)
     if "has no attribute" in error or "circular import" in error:
         case = "torch_broken.name"
     else:

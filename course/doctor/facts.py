@@ -45,7 +45,7 @@ class Facts:
     inside Windows), `container`. NVIDIA's side: `driver` (version or None), `gpus` (names that nvidia-smi lists),
     `smi_error` (its complaint), `cards` (how many NVIDIA GPUs sit on the PCI bus; None: no way to look), `visible`
     (CUDA_VISIBLE_DEVICES; None: not set). PyTorch's side: `torch` (version; None: it does not import, and then
-    `torch_error` says why), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
+    `torch_error` says why, and `torch_hangs` that it gave no answer), `cuda_build`, `rocm_build`, `xpu_build` (version it was built for, or None), `mps_built`,
     `architectures` (it holds code for), `cuda_available`, `cuda_error` (words of its CUDA start), `devices` (what
     it can use besides the CPU), `threads` (what is wrong with them, a sentence). Also `problems` (facts that could not
     be had, and why).
@@ -63,6 +63,7 @@ class Facts:
     visible: str | None = None
     torch: str | None = "2.13.0"
     torch_error: str = ""
+    torch_hangs: bool = False
     cuda_build: str | None = "13.0"
     rocm_build: str | None = None
     xpu_build: str | None = None
@@ -198,7 +199,7 @@ def _ask_torch() -> dict[str, Any]:
     try:
         child = _run([sys.executable, "-c", code], TIMEOUT)
     except subprocess.TimeoutExpired:
-        return {"torch_error": f"no answer within {TIMEOUT:g} seconds"}
+        return {"torch_error": f"no answer within {TIMEOUT:g} seconds", "torch_hangs": True}
     lines = [line for line in child.stdout.splitlines() if line.startswith(probe.MARK)]
     if not lines:
         end = child.stderr.strip()[-500:]

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from practice_gpus.clock import Launch
-from practice_gpus.reports import source, statements
+from practice_gpus.reports import CHOOSES, source, statements
 
 FORMATS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16"}  # a T4 has no TF32
 MANY = 64  # kernels from one line in one step
@@ -53,15 +53,26 @@ def failure(done) -> str:
     return f"{shown([failures[0]['place']])} {failures[0]['text'].splitlines()[0]}"
 
 
-def waits(done) -> list:
-    """A sentence for each wait that comes back from step to step, but for those of the GradScaler."""
+def repeated(done) -> dict:
+    """{place: its finding} of the waits that come back from step to step, but for those of the GradScaler."""
     rows = [*done.facts["waits"], *done.facts["copies"]]
     often = {(file, line) for _, file, line, _, _, steps in rows if steps > 1}
     found: dict = {}
     for each in done.findings:
         if each["kind"] in ("wait", "small-copy") and at(each) in often:
-            found.setdefault(at(each), f"{short(at(each))} {each['text']} → {each['fix']}")
-    return list(found.values())
+            found.setdefault(at(each), each)
+    return found
+
+
+def waits(done) -> list:
+    """A sentence for each repeated wait."""
+    return [f"{short(p)} {each['text']} → {each['fix']}" for p, each in repeated(done).items()]
+
+
+def choices(done) -> list:
+    """Of each repeated wait, whether the CPU waits there to learn how many elements are chosen."""
+    chosen = {(file, line) for why, file, line, *_ in done.facts["waits"] if why in CHOOSES}
+    return [place in chosen for place in repeated(done)]
 
 
 def copies(done) -> str:

@@ -11,14 +11,12 @@ import torch
 
 from course.lesson14 import causes
 from course.lesson14.runs import in_full, on_cpu, on_gpu, on_two, two_steps
-from practice_gpus.reports import CHOOSE
 
 HERE = Path(__file__).parent
 PROJECT = HERE / "project" / "birdcalls"
 SOLUTION = HERE / "solution" / "birdcalls"
 SLACK = 1.1  # of par
 CLOSE = 0.05  # of a loss: 16 bits round
-NOWHERE = "judged once it runs on a GPU"
 
 
 WEEKEND = (  # what Ines changed in a weekend to make it run on a GPU: (file, text, what stands there instead)
@@ -55,10 +53,17 @@ SINS = {  # two of each kind, by the names that they get when they're gone
 
 @dataclass(frozen=True)
 class Mark:
-    """Whether a criterion is met, and a sentence that says why, beginning with file:line where it isn't."""
+    """Whether a criterion is met, and a sentence that says why, beginning with file:line where it isn't.
+
+    `judged`: False where there was nothing to judge.
+    """
 
     met: bool
     text: str
+    judged: bool = True
+
+
+LATER = Mark(False, "judged once it runs on a GPU", judged=False)
 
 
 def marks(folder) -> dict:
@@ -106,7 +111,7 @@ def nothing_ran(folder) -> bool:
 def waits(folder) -> Mark:
     """The CPU doesn't wait for the GPU in the training loop."""
     if nothing_ran(folder):
-        return Mark(False, NOWHERE)
+        return LATER
     done, _ = on_gpu(folder)
     found = causes.waits(done)
     return Mark(not found, "; ".join(found) or f"no wait in the training loop{causes.copies(done)}")
@@ -115,7 +120,7 @@ def waits(folder) -> Mark:
 def memory(folder) -> Mark:
     """Training and test fit 8 GiB, and nothing grows."""
     if nothing_ran(folder):
-        return Mark(False, NOWHERE)
+        return LATER
     leaks = [each for each in on_gpu(folder)[0].findings if each["kind"] == "leak"]
     if leaks:
         return Mark(False, f"{causes.short(causes.at(leaks[0]))} {leaks[0]['text']}")
@@ -129,7 +134,7 @@ def memory(folder) -> Mark:
 def speed(folder) -> Mark:
     """A step on a T4 takes no longer than par, by forecast."""
     if nothing_ran(folder):
-        return Mark(False, NOWHERE)
+        return LATER
     step, par = two_steps(folder).step, two_steps(SOLUTION).step
     if step is None:
         return Mark(False, f"{causes.failure(two_steps(folder))}; no step to time")
@@ -142,7 +147,7 @@ def speed(folder) -> Mark:
 def two(folder) -> Mark:
     """Two processes share each step's clips, have a GPU each, and keep equal weights."""
     if nothing_ran(folder):
-        return Mark(False, NOWHERE)
+        return LATER
     fault = causes.apart(on_two(folder), on_cpu(PROJECT)["clips"])
     return Mark(not fault, fault or "two processes share each step, and their weights stay equal")
 
@@ -166,7 +171,7 @@ def sins(folder) -> dict:
         plain = any(isinstance(each, torch.Tensor) for each in tensors)
         kept = spy.model is not None and not plain
         return dict.fromkeys(SINS, [False, False]) | {"Placement": [kept, False]}
-    chosen = [CHOOSE in words for words in causes.waits(done)]
+    chosen = causes.choices(done)
     leak = any(each["kind"] == "leak" for each in done.findings)
     step = two_steps(folder).step
     gone = (
@@ -185,13 +190,15 @@ def weekend() -> Path:
 
 
 @functools.cache
-def changed(edits: tuple) -> Path:
-    """The folder of a copy of the untouched project with `edits`, (file, text, what stands there instead) each."""
+def changed(edits: tuple, project: Path = PROJECT) -> Path:
+    """The folder of a copy of a project, the untouched one, with `edits`: (file, text, what stands there instead) each."""
     above = Path(tempfile.mkdtemp(prefix="changed"))
     atexit.register(shutil.rmtree, above, ignore_errors=True)
     folder = above / "birdcalls"
-    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(project, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file, text, instead in edits:
         code = (folder / file).read_text(encoding="utf-8")
+        if text not in code:
+            raise ValueError(f"{text!r} is not in {file}")
         (folder / file).write_text(code.replace(text, instead), encoding="utf-8")
     return folder

@@ -14,7 +14,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -231,12 +230,12 @@ def forget(package: str) -> None:
 @once
 def on_two(folder: Path) -> list:
     """What each of two processes did, as `rank` tells it; a process that ended early tells only its error."""
-    with tempfile.TemporaryDirectory() as name, socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-        free.close()
+    from course.checks.ranks import hosted_store  # the processes, which run this file, need it not
+
+    store, group = hosted_store()
+    with tempfile.TemporaryDirectory() as name:
         together = [[0, 1]] if sys.platform == "linux" else [[0], [1]]
-        children = [start(folder, name, ranks, port) for ranks in together]
+        children = [start(folder, name, ranks, group) for ranks in together]
         try:
             for child in children:
                 child.wait(SECONDS)
@@ -265,10 +264,10 @@ def end(child: subprocess.Popen) -> None:
     child.wait()
 
 
-def start(folder: Path, name: str, ranks: list[int], port: int) -> subprocess.Popen:
+def start(folder: Path, name: str, ranks: list[int], group: dict[str, str]) -> subprocess.Popen:
     """Start a process that imports PyTorch once for all of `ranks`, which it forks if they are several."""
     paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    places = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    places = {**group, "OMP_NUM_THREADS": "1"}
     places["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return subprocess.Popen(
         [sys.executable, __file__, str(folder), name, *map(str, ranks)],

@@ -48,7 +48,8 @@ def recorded():
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1))  # not minutes
+    patience = datetime.timedelta(seconds=int([*sys.argv, "1"][1]))  # not minutes
+    dist.distributed_c10d._set_pg_timeout(patience)
     rank = dist.get_rank()
     try:
         epoch(rank)

@@ -227,3 +227,45 @@ def functions_that_a_users_mode_sees() -> Any:
         nn.init.normal_(x)
         nn.functional.relu(x)
     return mode.names
+
+
+COUNT = {
+    "arange": lambda n: torch.arange(n),
+    "zeros": lambda n: torch.zeros(n),
+    "rand": lambda n: torch.rand(n),
+    "eye": lambda n: torch.eye(n),
+    "linspace": lambda n: torch.linspace(n, n, 3),
+    "randint": lambda n: torch.randint(n, (2,)),
+    "randperm": lambda n: torch.randperm(n),
+    "tril_indices": lambda n: torch.tril_indices(n, n),
+    "hann_window": lambda n: torch.hann_window(n),
+    "scalar_tensor": lambda n: torch.scalar_tensor(n),
+    "zeros_like": lambda n: torch.zeros_like(n),
+    "as_tensor": lambda n: torch.as_tensor(n),
+    "arange on a device": lambda n: torch.arange(n, device="cuda"),
+}
+SIZES = {
+    f"{name} of a number on a GPU": (
+        lambda make=make: make(torch.tensor(4, device="cuda")).device.type
+    )
+    for name, make in COUNT.items()
+}
+table(DOCS + "torch.html", SIZES)
+LENGTHS = "a mask of lengths"
+table(DOCS + "torch.html", {LENGTHS: lambda: torch.arange(on().max()) < on()[:, None]})
+PLACES = [[0, 1], [0, 1]]
+SPARSE = {
+    "sparse of lists": lambda: torch.sparse_coo_tensor(PLACES, on()).device,
+    "sparse rows of lists": lambda: torch.sparse_csr_tensor([0, 1, 2], [0, 1], on()).device,
+    "sparse to a device": lambda: (
+        torch.sparse_coo_tensor(torch.tensor(PLACES), on(), device="cuda").device
+    ),
+    "sparse indices on the CPU": lambda: torch.sparse_coo_tensor(torch.tensor(PLACES), on()),
+    "sparse values on the CPU": lambda: torch.sparse_coo_tensor(
+        torch.tensor(PLACES, device="cuda"), on("cpu")
+    ),
+    "sparse rows on the CPU": lambda: torch.sparse_csr_tensor(
+        torch.tensor([0, 1, 2]), torch.tensor([0, 1]), on()
+    ),
+}
+table(DOCS + "sparse.html", SPARSE)

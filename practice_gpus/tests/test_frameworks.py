@@ -103,3 +103,26 @@ def test_fake_tensors_of_a_gpu_have_its_device_and_no_memory(gpus):
         weight = torch.ones(2, device="cuda", requires_grad=True)
         with pytest.raises(NotImplementedError, match="backward pass of fake tensors"):
             weight.sum().backward()
+
+
+CORES = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}  # of one SM; 128 in all others
+
+
+def test_a_card_has_the_properties_of_its_data_sheet(imitated):
+    """What passes on a stand-in for a T4 would fail on the T4: bfloat16, flash attention, FP8."""
+    import torch
+
+    from practice_gpus.cards import CARDS
+
+    for name, card in CARDS.items():
+        with imitated(card=name):
+            gpu = torch.cuda.get_device_properties(0)
+        cores = gpu.multi_processor_count * CORES.get((gpu.major, gpu.minor), 128)
+        assert 2e-9 * cores * gpu.clock_rate == pytest.approx(card.fp32, rel=0.04), name
+        bandwidth = 2e-6 * gpu.memory_clock_rate * gpu.memory_bus_width / 8
+        assert bandwidth == pytest.approx(card.bandwidth, rel=0.04), name
+    with imitated(card="T4"):
+        assert torch.cuda.get_device_capability() == (7, 5)
+        assert torch.cuda.get_device_name() == "Tesla T4"
+        assert not torch.cuda.is_bf16_supported(including_emulation=False)
+        assert torch.cuda.get_device_properties(0).shared_memory_per_block_optin == 65536

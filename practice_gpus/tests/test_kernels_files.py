@@ -74,6 +74,39 @@ def test_a_file_with_its_host_code_runs_and_gives_its_template_the_struct_the_co
         kernels.run(compiled, (2, 2), (32, 8), X, y, shape)
 
 
+ODD = """
+#include <mma.h>
+#ifdef WIDE
+typedef double real;
+#else
+typedef float real;
+#endif
+static float *data;
+using namespace nvcuda;
+template <class T> __device__ T scaled(T x) { return x; }
+template <> __device__ float scaled<float>(float x) { return 3 * x; }
+__global__ void k(real *data, int n) {
+  __shared__ float s[64];
+  s[threadIdx.x] = scaled<float>(data[threadIdx.x]);
+  __syncthreads();
+  float sum = 0;
+  for (int i = -n; i <= n; i++) {
+    int at = threadIdx.x + i;
+    if (at >= 0 && at < 64) sum += s[at];
+  }
+  data[threadIdx.x] = sum;
+}
+int main() { k<<<1, 64>>>(data, 2); }
+"""
+
+
+def test_names_of_the_host_types_of_an_if_and_addresses_that_wrap_do_no_harm():
+    """A parameter named as a variable of main's, a window that begins before shared memory: right, or falsely accused."""
+    compiled, x = kernels.compile(ODD, "k", "A100"), torch.ones(64)
+    kernels.run(compiled, 1, 64, x, 2)
+    assert x.tolist() == [9.0, 12.0, *[15.0] * 60, 12.0, 9.0]
+
+
 SIMPLE = "__device__ int total;\n__global__ void k(float*x,int n, unsigned char flag=1) { if (n > 2) x[threadIdx.x] = n; total = n; }"
 
 

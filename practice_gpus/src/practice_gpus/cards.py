@@ -24,7 +24,8 @@ class Card:
 
     ``pcie``: GB/s of its lanes in one direction, ``pageable`` those from memory that is not pinned (`PCIE`); ``nvlink``:
     GB/s in one direction between two such cards, 0 without; ``bus``: GB/s that an all-reduce moves, as published (`BUS`),
-    None where nobody did. ``read``: number → the page on which it was read; what isn't in it, no page that could be opened
+    None where nobody did. ``device``: what its driver says of it: name, compute capability, SMs, MiB of L2, MHz of SMs and
+    memory, bits of the memory's bus (those of an A100 where a recording doesn't tell). ``read``: number → the page on which it was read; what isn't in it, no page that could be opened
     says. ``note``: where pages differ, or a number follows from others.
     """
 
@@ -44,6 +45,7 @@ class Card:
     nvlink: float
     source: str
     bus: float | None = None
+    device: tuple = ("Practice GPU", (8, 0), 108, 40, 1410, 1593, 5120)
     read: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     note: str = field(default="", repr=False, compare=False)
 

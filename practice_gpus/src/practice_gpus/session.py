@@ -27,7 +27,7 @@ from practice_gpus.pytorch import (
     exchange,
     patches,
     processes,
-    refused,
+    refusals_of,
     restore_default_device,
     set_aside,
     take_out,
@@ -285,8 +285,9 @@ class Session(contextlib.ContextDecorator):
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Work in here finds the tensors' bytes on the CPU, after what was queued."""
-        for device in self.machine.devices:
-            self.machine.streams.drain(device)
+        machine: Any = self.machine
+        for device in machine.devices:
+            machine.streams.drain(device)
         patched = [patch for session in active for patch in session.patched]
         for patch in patched[::-1]:
             exchange(patch)
@@ -298,7 +299,8 @@ class Session(contextlib.ContextDecorator):
 
     def check_pointer(self, tensor: torch.Tensor, place: int) -> None:
         """Raise as Triton does for a tensor of the CPU; a pinned one can be read from a GPU."""
-        if self.machine.on_cpu(tensor) and not tensor.is_pinned():
+        machine: Any = self.machine
+        if machine.on_cpu(tensor) and not tensor.is_pinned():
             raise ValueError(CPU_TENSOR.format(place))
 
     def _switches(self):
@@ -316,6 +318,7 @@ def _start_clock(machine):
     from practice_gpus.clock import Log, Queue
 
     machine.clock = Log(machine, Queue(get_card(machine.settings.card)))
+    machine.observers.append(machine.clock)
 
 
 def forecast_seconds() -> float | None:
@@ -376,7 +379,7 @@ class Importer:
             for patch in patched:
                 exchange(patch)
         _leave_alone()
-        Importer.change(refused("torch._dynamo"))
+        Importer.change(refusals_of("torch._dynamo"))
 
     @staticmethod
     def triton(original: Callable, module: ModuleType) -> None:

@@ -22,7 +22,7 @@ import build
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
 LISTED = HERE / "differences.txt"
-LIMIT = 230  # seconds for a side
+LIMIT = 600  # seconds for a side
 UNJUDGED = "unjudged"
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from practice_gpus.clock.work import Work, schema, tensors, work
-from practice_gpus.machine import line, origin
+from practice_gpus.machine import Observer, line, origin
 
 if TYPE_CHECKING:
     from practice_gpus.clock.queue import Queue
-    from practice_gpus.machine import Event, Machine, Stream
+    from practice_gpus.machine import DeviceEvent as Event
+    from practice_gpus.machine import Machine, Stream
     from practice_gpus.pytorch import Call
 
 in_backward = torch._C._current_graph_task_id
@@ -99,17 +100,16 @@ class Reduce(Entry):
 @contextlib.contextmanager
 def recording(machine: Machine) -> Iterator[Any]:
     """A list that is filled with what happens on a machine in here."""
-    before = machine.clock
-    machine.clock = log = before or Log(machine)
+    log = Log(machine)
     log.entries = []
+    machine.observers.append(log)
     try:
         yield log.entries
     finally:
-        log.entries = None
-        machine.clock = before
+        machine.observers.remove(log)
 
 
-class Log:
+class Log(Observer):
     """Collects entries: in ``entries``, and in ``queue`` (a `queue.Queue`) if there is one, as they come."""
 
     def __init__(self, machine: Machine, queue: Queue | None = None) -> None:
@@ -174,12 +174,13 @@ class Log:
 
     def waited(
         self,
-        stream: Stream | None = None,
-        device: torch.device | None = None,
-        reason: str = "",
-        mark: Any = None,
+        stream: Stream | None,
+        device: torch.device | None,
+        event: Event | None,
+        reason: str,
     ) -> None:
-        """The CPU waits for a stream, a mark in it, or all of a device."""
+        """The CPU waits for a stream, an event in it, or all of a device."""
+        mark = event.marks.get(self) if event is not None else None
         if stream is None:
             place = self.here()[0]
             self.add(Wait(place, -1, self.machine.device(device).index, reason, mark))
@@ -189,19 +190,19 @@ class Log:
     def marked(self, event: Event, stream: Stream) -> None:
         """An event is recorded."""
         self.marks += 1
-        event.clock_mark = self.marks
+        event.marks[self] = self.marks
         self.add(Mark(*self.here(stream=stream), self.marks))
 
     def joined(self, event: Event, stream: Stream) -> None:
         """A stream waits for an event."""
-        if event.clock_mark is not None:
-            self.add(Join(*self.here(stream=stream), event.clock_mark))
+        if self in event.marks:
+            self.add(Join(*self.here(stream=stream), event.marks[self]))
 
     def elapsed(self, start: Event, end: Event) -> float:
         """Forecast milliseconds between two events."""
         assert self.queue is not None  # a log that forecasts has one
         marks = self.queue.marks
-        return 1e3 * (marks[end.clock_mark] - marks[start.clock_mark])
+        return 1e3 * (marks[end.marks[self]] - marks[start.marks[self]])
 
     def slept(self, stream: Any, seconds: Any) -> None:
         """``torch.cuda._sleep``."""

@@ -126,6 +126,8 @@ class Reach:
         """
         active = lanes.active(mask)
         addresses = lanes.spread(self.base(lanes)).astype(np.int64) + self.offset + more
+        if self.space == "shared":
+            addresses = addresses.astype(np.int32).astype(np.int64)  # they have 32 bits, and wrap
         space = self.space or self._generic(addresses if active is None else addresses[active])
         if not self.space and space != "global":
             addresses = addresses - WINDOWS[space]
@@ -184,9 +186,9 @@ def load(instruction: Instruction, machine: Any, access: Any) -> Callable:
         view = memory.views[size]
         for place, target in enumerate(targets):
             if target != "_":
-                lanes.write(
-                    target, view[places + place], active if mask is not None else None, signed
-                )
+                found = view[places + place]
+                found = machine.doubt.spoil(lanes, machine.order, found) if reach.tracked else found
+                lanes.write(target, found, active if mask is not None else None, signed)
 
     return run
 

@@ -69,7 +69,10 @@ class Compiled:
     @cached_property
     def module(self) -> Module:
         """The parsed PTX."""
-        return parse(self.ptx, self.entry, self.text, self.offset, self.file)
+        others = (
+            {name: text for name, (text, _) in self.unit.files.items() if name} if self.unit else {}
+        )
+        return parse(self.ptx, self.entry, self.text, self.offset, self.file, others)
 
     @property
     def of_entry(self) -> str:

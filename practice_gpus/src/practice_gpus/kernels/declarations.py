@@ -265,19 +265,24 @@ def outside(found: list) -> list:
 
 
 def _parameters_at(head):
-    """Return the place of the `(` before a function's parameters, or 0."""
+    """Return (place of a function's name, place of the `(` behind it, or behind its <…>), or (0, 0)."""
     for place, each in enumerate(head):
-        named = place and (
-            head[place - 1].kind == "word" or "operator" in [t.text for t in head[:place]]
-        )
-        if each.text == "(" and named and head[place - 1].text not in NO_NAMES:
-            return place
-    return 0
+        name, depth = place - 1, 0
+        while name > 0 and (depth or head[name].text in (">", ">>>")):
+            depth += ANGLES.get(head[name].text, 0)
+            name -= 1
+        if each.text != "(" or not place:
+            continue
+        if "operator" in [other.text for other in head[:place]]:
+            return name, place
+        if head[name].kind == "word" and head[name].text not in NO_NAMES:
+            return name, place
+    return 0, 0
 
 
 def _is_function(head):
     head = outside(_without_template(head))
-    place = _parameters_at(head)
+    _, place = _parameters_at(head)
     before = [each.text for each in head[: place or None]]
     return (
         bool(place)
@@ -291,7 +296,7 @@ def _is_initializer(head):
     texts = [each.text for each in outside(head)]
     return (
         ":" in texts
-        and texts.index(":") > _parameters_at(outside(head))
+        and texts.index(":") > _parameters_at(outside(head))[1]
         and head[-1].kind == "word"
     )
 
@@ -299,13 +304,13 @@ def _is_initializer(head):
 def _function_names(head):
     """Return the names before the parameters: `Foo::bar(` has two."""
     head = outside(_without_template(head))
-    place = _parameters_at(head)
+    name, place = _parameters_at(head)
     if "operator" in [each.text for each in head[:place]]:
         return {"operator"}
-    names = {head[place - 1].text}
-    while place > 2 and head[place - 2].text == "::":
-        place -= 2
-        names.add(head[place - 1].text)
+    names = {head[name].text}
+    while name > 1 and head[name - 1].text == "::":
+        name -= 2
+        names.add(head[name].text)
     return names
 
 

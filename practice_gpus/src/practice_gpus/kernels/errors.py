@@ -57,12 +57,16 @@ class CompilerMissing(ImportError):
 
 @dataclass(frozen=True)
 class Line:
-    """A place in the kernel's source: its number, counted from 1 in the text that was compiled, and its text."""
+    """A place in the kernel's source: its number, counted from 1 in the text that was compiled, and its text.
+
+    `file` is the name of one that the source includes, else "".
+    """
 
     number: int = 0
     text: str = ""
+    file: str = ""
 
     def __str__(self):
         if self.number < 1:
             return self.text or "the kernel"  # a function that the kernel calls has no number
-        return f"line {self.number}: {self.text}"
+        return f"{self.file} line {self.number}: {self.text}".lstrip()

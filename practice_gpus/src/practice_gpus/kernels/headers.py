@@ -81,8 +81,8 @@ def is_device(name: str) -> bool:
 
 def is_needed(name: str, words: set) -> bool:
     """False for a header of which no name can be among `words`: its namespace isn't."""
-    space = re.match(r"cooperative_groups|cuda(?=/)|cub|thrust|cute|cutlass", name)
-    return not space or space[0] in words
+    space = re.match(r"cooperative_groups|cuda(?=/)|cub|thrust|cute|cutlass|mma", name)
+    return not space or {"mma": "fragment"}.get(space[0], space[0]) in words
 
 
 def prelude(words: Iterable, namespaces: Iterable) -> str:

@@ -144,10 +144,13 @@ class Module:
         return max(1, min([*sizes, 4]))
 
 
-def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str = "") -> Module:
+def parse(
+    text: str, kernel: str, source: str = "", offset: int = 0, file: str = "", others: Any = None
+) -> Module:
     """Return the `Module` of one kernel in PTX `text`; `source` gives its lines their words, less `offset` lines.
 
-    `file` is the source's name; lines of others count as the line that called them.
+    `file` is the source's name, `others` {name: text} of files that it includes; lines of any more count as the line that
+    called them.
     """
     entry = re.search(rf"\.entry\s+{re.escape(kernel)}\s*\(", text)
     if not entry:
@@ -160,19 +163,22 @@ def parse(text: str, kernel: str, source: str = "", offset: int = 0, file: str =
     ]
     _declare(module, _outside(text))
     numbers = re.findall(r'\.file\s+(\d+)\s+"(?:[^"]*/)?([^"/]*)"', text)
-    ours = {number for number, name in numbers if name == file} or {"1"}
+    texts = {each.rpartition("/")[2]: words for each, words in (others or {}).items()}
+    texts[file] = source
+    ours = {number: (name, texts[name].splitlines()) for number, name in numbers if name in texts}
+    ours = {number: ("" if name == file else name, words) for number, (name, words) in ours.items()}
+    ours = ours or {"1": ("", source.splitlines())}
     found = {each["name"]: each for each in FUNCTION.finditer(text)}
-    words = source.splitlines()
     for name in _called(body, text, found):
         first = len(module.instructions)
         code = _own_names(_body(text, found[name].end() - 1), f"f{len(module.functions)}_")
         _declare(module, code)
-        _Body(module, words, offset, ours).read(code)
-        lists = [_names(found[name][each]) for each in ("returns", "takes")]
-        module.functions[name] = Function(*lists, first, len(module.instructions))
+        _Body(module, ours, offset).read(code)
+        returns, takes = (_names(found[name][each]) for each in ("returns", "takes"))
+        module.functions[name] = Function(returns, takes, first, len(module.instructions))
     module.start = len(module.instructions)
     _declare(module, body)
-    _Body(module, words, offset, ours).read(body)
+    _Body(module, ours, offset).read(body)
     return module
 
 
@@ -222,14 +228,15 @@ def _own_names(code, prefix=""):
         return "".join(found)
     own = "".join(found[::2])
     names = [each for names in REGISTERS.findall(own) for each in names[1].split(",")]
-    stems = {each.strip().split("<")[0].lstrip("%") for each in names}
+    declared = [each.strip().lstrip("%").partition("<")[::2] for each in names]
+    whole = {name for name, count in declared if not count}
+    stems = {name for name, count in declared if count}
     labels = set(re.findall(r"(?:^|[;{}])\s*([\w$]+):(?!:)", own, re.MULTILINE))
 
     def renamed(word):
         name = word[2]
-        if word[1] and (name in stems or name.rstrip("0123456789") in stems):
-            return f"%{prefix}{name}"
-        return f"{prefix}{name}" if not word[1] and name in stems | labels else word[0]
+        own = name in whole or name.rstrip("0123456789") in stems or not word[1] and name in labels
+        return f"{word[1]}{prefix}{name}" if own else word[0]
 
     return re.sub(r"(?<![\w$%.])(%?)([A-Za-z_$][\w$]*)", renamed, "".join(found))
 
@@ -304,10 +311,9 @@ def number(text: str) -> int:
 class _Body:
     """Reads the statements of a kernel's body."""
 
-    def __init__(self, module, lines, offset, files):
+    def __init__(self, module, files, offset):
         self.module = module
-        self.files = files  # numbers of the source among the PTX's files
-        self.lines = lines
+        self.files = files  # number in the PTX → (name, lines)
         self.offset = offset
         self.line = Line()
         self.inline = 0  # 1: inside inline assembly, 2: its place is known. Triton counts its lines as the kernel's
@@ -336,10 +342,11 @@ class _Body:
         file, line, outer_file, outer_line = LOCATION.match(text).groups()
         if file not in self.files and outer_file not in self.files:
             return  # inside a library: the line that called it was the last one named
+        name, lines = self.files[file if file in self.files else outer_file]
         place = int(line if file in self.files else outer_line)
         if place:
-            words = self.lines[place - 1].strip() if place <= len(self.lines) else ""
-            self.line = Line(place - self.offset, words)
+            words = lines[place - 1].strip() if place <= len(lines) else ""
+            self.line = Line(place if name else place - self.offset, words, name)
 
     def _labels(self, text):
         text = text.strip()

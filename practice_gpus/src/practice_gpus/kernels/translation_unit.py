@@ -18,7 +18,8 @@ from practice_gpus.kernels.errors import CompileError
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
 QUALIFIERS = {"const", "volatile", "__restrict__", "__restrict", "restrict", "__grid_constant__"}
 QUALIFIERS |= {"struct", "typename", "register"}
-DEVICE_DATA = {"__constant__", "__device__", "__managed__"}
+CONSTANTS = {"const", "constexpr", "namespace"}
+DEVICE_DATA = {"__shared__", "__constant__", "__device__", "__managed__"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Unit:
     @cached_property
     def kernels(self) -> list[Kernel]:
         """The kernels that the files define, in order."""
-        found = {}
+        found: dict[Any, Any] = {}
         for each in self.declarations:
             if each.kind == "function" and any(word.text == "__global__" for word in each.head):
                 if each.tokens[-1].text == "}":
@@ -201,7 +202,7 @@ class Unit:
         kept, words = {}, set()
         while todo:
             each = todo.pop()
-            if id(each) in kept or (each.head and not each.runs_on_gpu(self.macros)):
+            if id(each) in kept or not self._is_for_gpu(each):
                 continue
             kept[id(each)] = each
             new = each.words - words
@@ -245,6 +246,12 @@ class Unit:
                 ]
         return members
 
+    def _is_for_gpu(self, declaration):
+        """False for functions and variables of the host; a constant of it may be used on the GPU, too."""
+        if declaration.kind == "data":
+            return not declaration.words.isdisjoint(DEVICE_DATA | CONSTANTS | self.macros)
+        return not declaration.head or declaration.runs_on_gpu(self.macros)
+
     def variables(self, name: str) -> list:
         """Return the declarations of a variable of the GPU."""
         return [each for each in self.declarations if name in _symbols(each)]
@@ -259,26 +266,26 @@ class Unit:
 
     @cached_property
     def aliases(self) -> dict:
-        """{name: type} of typedefs, usings and macros that stand for a type."""
-        found = {}
+        """{name: type} of typedefs, usings and macros that stand for a type, where it is one whatever the #ifs say."""
+        found: dict = {}
         for each in self.declarations:
             texts = [token.text for token in each.tokens]
             if each.kind == "type" and texts[0] == "using" and "=" in texts:
-                found[texts[1]] = " ".join(texts[3:-1])
+                found.setdefault(texts[1], set()).add(" ".join(texts[3:-1]))
             elif each.kind == "type" and texts[0] == "typedef":
-                found[texts[-2]] = " ".join(texts[1:-2])
+                found.setdefault(texts[-2], set()).add(" ".join(texts[1:-2]))
             elif (
                 each.kind == "directive"
                 and each.names
                 and len(words := each.tokens[0].text.split()) > 2
             ):
-                found[words[1]] = " ".join(words[2:])
-        return found
+                found.setdefault(words[1], set()).add(" ".join(words[2:]))
+        return {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
 
 
 def _symbols(declaration):
     texts = {each.text for each in declaration.tokens}
-    if declaration.kind != "data" or not texts & DEVICE_DATA:
+    if declaration.kind != "data" or not texts & (DEVICE_DATA - {"__shared__"}):
         return []
     return ["::".join((*declaration.space, name)) for name in sorted(declaration.names)]
 

@@ -100,6 +100,8 @@ def _told(log, request):
         return f"{request['file']}: {request['name']} is none of {request['choice']}, or not only one: {found[0][2]}"
     file, line, words = of_file[0]
     more = f" (and {len(of_file) - 1} more)" if len(of_file) > 1 else ""
+    if '"crt/' in words:
+        more += " (pip install nvidia-cuda-crt)"
     if request["missing"]:
         more += f"; what it includes isn't all here: {', '.join(request['missing'])}"
     return f"{Path(file).name} line {line}: {words}{more}\n\n{log}"

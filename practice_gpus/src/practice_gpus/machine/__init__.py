@@ -20,11 +20,11 @@ from practice_gpus.machine.machine import (
     block_of,
     contents,
     inner,
-    listeners,
     refusal,
     storage_of,
 )
 from practice_gpus.machine.memory import Allocator
+from practice_gpus.machine.observers import Observer, tell_refused
 from practice_gpus.machine.origins import (
     HERE,
     OWNERS,
@@ -36,11 +36,12 @@ from practice_gpus.machine.origins import (
     origin,
     within,
 )
-from practice_gpus.machine.streams import Event, Stream
+from practice_gpus.machine.streams import DeviceEvent, Event, Stream
 
 __all__ = [
     "Allocator",
     "Block",
+    "DeviceEvent",
     "CPU",
     "Event",
     "FORKED",
@@ -51,6 +52,7 @@ __all__ = [
     "OTHER_STORAGE",
     "OTHER_THREAD",
     "OWNERS",
+    "Observer",
     "PARTS",
     "PURPOSES",
     "Place",
@@ -67,10 +69,10 @@ __all__ = [
     "is_asserted",
     "is_own",
     "line",
-    "listeners",
     "origin",
     "refusal",
     "snapshot",
     "storage_of",
+    "tell_refused",
     "within",
 ]

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from practice_gpus.machine.observers import tell_refused
+
 ASYNC = (
     "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
     "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
@@ -63,9 +65,6 @@ OTHER_STORAGE = (
 )
 
 
-listeners: list = []  # what is told of each refusal: the recorders of reports
-
-
 def refusal(
     name: str,
     original: Any = None,
@@ -76,8 +75,7 @@ def refusal(
 
     def call(*args, **kwargs):
         if condition is None or condition(*args, **kwargs):
-            for listener in listeners:
-                listener.refused(name)
+            tell_refused(name)
             raise NotImplementedError(
                 f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
             )

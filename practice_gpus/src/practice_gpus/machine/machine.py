@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from practice_gpus.machine import errors
-from practice_gpus.machine.errors import listeners, refusal  # noqa: F401  for others
+from practice_gpus.machine.errors import refusal  # noqa: F401  for others
 from practice_gpus.machine.memory import Allocator
+from practice_gpus.machine.observers import EVERYONE, Observer
 from practice_gpus.machine.origins import depth
 from practice_gpus.machine.streams import Streams
 from practice_gpus.settings import Settings
 
 if TYPE_CHECKING:
     from practice_gpus.machine.blocks import Block
+    from practice_gpus.machine.streams import DeviceEvent as Event
     from practice_gpus.machine.streams import Stream
     from practice_gpus.pytorch import Call
 
@@ -108,11 +110,15 @@ class Machine:
         self.local = Local()
         self.sync_debug = 0
         self.devices = [torch.device("cuda", index) for index in range(n)]
-        self.allocators = [Allocator(index, capacity, self.timeline) for index in range(n)]
+        self.observers: list[Observer] = []
+        self.recorded: Any = None  # the latest `snapshot.History`
+        EVERYONE[self] = self.observers
+        self.allocators = [
+            Allocator(index, capacity, self.timeline, self.observers) for index in range(n)
+        ]
         self.synchronizations = 0
         self.transfers = {"h2d": 0, "d2h": 0, "d2d": 0}
-        self.watch = None  # the `reports.recorder.Recorder` of a report, if one is asked for
-        self.clock: Any = None  # a `clock.log.Log`, where times are forecast
+        self.clock: Any = None  # the `clock.log.Log` of a session whose events tell forecast times
         self.floating = Place(None, None)  # made inside PyTorch, not yet on any device
         self.pinned = Place(None, None)  # on the CPU, page-locked
         self.casts: dict[
@@ -215,8 +221,8 @@ class Machine:
     def draw(self, call: Call) -> torch.Tensor | tuple:
         """The result of an operator that draws random numbers: those of its device's generator."""
         generator = self.generators[call.home.index]
-        if call.fact.generator:
-            return call.func(*call.args, **call.kwargs | {"generator": generator})
+        if call.fact.drawn is not None:
+            return call.fact.drawn(*call.args, **call.kwargs | {"generator": generator})
         with lent(generator):
             return call.func(*call.args, **call.kwargs)
 
@@ -225,10 +231,8 @@ class Machine:
     ) -> None:
         """Count a copy of a tensor: "h2d" to the GPU ``goal``, "d2h" from one, "d2d" between two."""
         self.transfers[direction] += 1
-        if self.clock is not None:
-            self.clock.copied(direction, tensor, goal, pinned)
-        if self.watch is not None:
-            self.watch.copied(direction, tensor)
+        for observer in self.observers:
+            observer.copied(direction, tensor, goal, pinned)
 
     def waits(self, place: Stream | torch.device, reason: str = "") -> None:
         """The CPU waits for a stream, or the current one of a device: count it, and warn or refuse as asked."""
@@ -238,9 +242,7 @@ class Machine:
                 raise RuntimeError(SYNC)
             if self.sync_debug == 1:
                 self._warn()
-            self.waited(reason)
-            if self.clock is not None:
-                self.clock.waited(stream, reason=reason)
+            self.waited(stream, reason=reason)
         stream.drain()
         if self.broken:
             self.check_alive(stream.device)
@@ -249,11 +251,17 @@ class Machine:
         """Say that the CPU waits, at the line of a person's own: on a GPU the warning comes from C++, so it names that."""
         warnings.warn(SYNC, stacklevel=depth())
 
-    def waited(self, reason: str = "") -> None:
-        """Count a wait of the CPU."""
+    def waited(
+        self,
+        stream: Stream | None = None,
+        device: torch.device | None = None,
+        event: Event | None = None,
+        reason: str = "",
+    ) -> None:
+        """Count a wait of the CPU: for a stream, for an event, or for all of a device."""
         self.synchronizations += 1
-        if self.watch is not None:
-            self.watch.waited(reason)
+        for observer in self.observers:
+            observer.waited(stream, device, event, reason)
 
     @contextlib.contextmanager
     def quietly(self) -> Iterator[None]:
@@ -266,10 +274,8 @@ class Machine:
 
     def synchronize(self, index: Any = None) -> None:
         """``torch.cuda.synchronize``: the CPU waits for all streams of a device."""
-        self.waited()
         device = self.device(index)
-        if self.clock is not None:
-            self.clock.waited(device=device)
+        self.waited(device=device)
         self.streams.drain(device)
         if self.broken:
             self.check_alive(device)

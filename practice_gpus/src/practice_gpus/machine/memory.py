@@ -20,6 +20,7 @@ import torch
 from practice_gpus.machine import interrupts
 from practice_gpus.machine.blocks import Block, Counter
 from practice_gpus.machine.errors import EXABYTE, OUT_OF_MEMORY
+from practice_gpus.machine.observers import Observer
 
 MIB = 1 << 20
 ROUND = 512
@@ -52,7 +53,9 @@ class Allocator:
     label) for each entry.
     """
 
-    def __init__(self, index: int, capacity: int, timeline: Any) -> None:
+    def __init__(
+        self, index: int, capacity: int, timeline: Any, observers: list[Observer] | None = None
+    ) -> None:
         self.index = index
         self.capacity = capacity
         self.limit = capacity
@@ -66,11 +69,7 @@ class Allocator:
         )  # (pool, stream) → its free blocks: (size, address, block)
         self.segments: dict = {}  # address → the first block
         self.lock = threading.RLock()
-        self.history = None  # a `snapshot.History` that notes what happens, while one is asked for
-        self.recorded = None  # the latest of them
-        # while a report is asked for: a `reports.recorder.Memory`, and its recorder's method that looks at what is taken
-        self.watch = None
-        self.taking = None
+        self.observers = [] if observers is None else observers  # the machine's
         self.next_address = (index + 1) << 40
         self.retries = 0
         self.ooms = 0
@@ -117,21 +116,23 @@ class Allocator:
         size = -(-request // ROUND) * ROUND or ROUND
         pool = "small_pool" if size <= SMALL else "large_pool"
         block = Block(pool, stream, size, request, label)
-        if self.taking is not None:
-            self.taking(block, label)
+        prompt = False
+        for observer in self.observers:
+            observer.taking(self, block)
+            prompt |= observer.prompt
         self.log.append(block)
         self.growth += 2 * size
         if stream not in self.streams:
             self.streams.add(stream)
             self.growth += SMALL_SEGMENT + LARGE_SEGMENT
-        if len(self.log) > 2000 or self.history is not None or not self.has_room(0):
+        if prompt or len(self.log) > 2000 or not self.has_room(0):
             self.settle()
         return block
 
     def release(self, block: Block) -> None:
         """Give a block back. Safe to call from a destructor."""
-        if self.history is not None:
-            block.frames = self.history.stack("free")
+        for observer in self.observers:
+            observer.releasing(self, block)
         block.given = perf_counter()
         self.log.append(block)
 
@@ -176,10 +177,8 @@ class Allocator:
                 self._change("inactive_split", block.pool, -1, -block.size)
         self._link(block)
         self._change("allocation", block.pool, 1, block.size, block.requested)
-        if self.history is not None:
-            self.history.note("alloc", block)
-        if self.watch is not None:
-            self.watch.placed(block)
+        for observer in self.observers:
+            observer.placed(self, block)
         self._mark(block.label, block.taken)
 
     def _link(self, block):
@@ -203,28 +202,27 @@ class Allocator:
         if self.reserved.now + size > self.limit:
             self.ooms += 1
             block.address = NOWHERE
-            if self.history is not None:
-                self.history.note("oom", Block(block.pool, block.stream, size, address=free))
+            self._segment_is("oom", Block(block.pool, block.stream, size, address=free))
             raise torch.OutOfMemoryError(self._message(size))
         room = Block(block.pool, block.stream, size, address=self.next_address)
         room.free = True
         self.next_address += size
         self._change("segment", block.pool, 1, size)
-        if self.history is not None:
-            self.history.note("segment_alloc", room)
+        self._segment_is("segment_alloc", room)
         return room
 
     def _give_back(self, block):
         amounts = (1, 1, block.size, block.size, block.requested, block.requested)
         for counter, amount in zip(self.ledgers["allocation", block.pool], amounts):  # noqa: B905
             counter.now -= amount
-        if self.history is not None:
-            self.history.note("free_requested", block)
-            self.history.note("free_completed", block)
+        for observer in self.observers:
+            observer.freed(self, block)
         self._merge(block)
-        if self.watch is not None:
-            self.watch.freed(block)
         self._mark("free", block.given)
+
+    def _segment_is(self, action, block):
+        for observer in self.observers:
+            observer.segment(self, action, block)
 
     def _merge(self, block):
         """Join a block with its free neighbors, and put it on its shelf."""
@@ -267,8 +265,7 @@ class Allocator:
                 self._take_off(shelf, block)
                 self._change("segment", block.pool, -1, -block.size)
                 del self.segments[block.address]
-                if self.history is not None:
-                    self.history.note("segment_free", block)
+                self._segment_is("segment_free", block)
 
     def set_fraction(self, fraction: float) -> None:
         """``set_per_process_memory_fraction``: reserve at most this part of the device."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from practice_gpus.machine.observers import Observer
+
 if TYPE_CHECKING:
     from practice_gpus.machine.blocks import Block
     from practice_gpus.machine.machine import Machine
@@ -20,15 +22,29 @@ if TYPE_CHECKING:
 HERE = __name__.partition(".")[0]
 
 
-class History:
-    """What happens to the memory of one device from now on, and from where it was asked for."""
+class History(Observer):
+    """What happens to the memory of all devices from now on, and from where it was asked for."""
 
-    def __init__(self, context: str, entries: int, skip: list) -> None:
+    prompt = True
+
+    def __init__(self, devices: int, context: str, entries: int, skip: list) -> None:
         self.context = context
-        self.events: deque = deque(maxlen=min(entries, 10_000_000))
+        self.events: list[deque] = [
+            deque(maxlen=min(entries, 10_000_000)) for _ in range(devices)
+        ]  # of each device
         self.skip = skip or []
 
-    def note(self, action: str, block: Block) -> None:
+    def releasing(self, allocator: Allocator, block: Block) -> None:
+        block.frames = self.stack("free")
+
+    def placed(self, allocator: Allocator, block: Block) -> None:
+        self.segment(allocator, "alloc", block)
+
+    def freed(self, allocator: Allocator, block: Block) -> None:
+        self.segment(allocator, "free_requested", block)
+        self.segment(allocator, "free_completed", block)
+
+    def segment(self, allocator: Allocator, action: str, block: Block) -> None:
         """Add an event: "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom"."""
         frames: Any = block.frames if action.startswith("free") else self.stack(action)
         if action == "alloc":
@@ -45,7 +61,7 @@ class History:
             "frames": frames,
         }
         event["device_free" if action == "oom" else "addr"] = block.address
-        self.events.append(event)
+        self.events[allocator.index].append(event)
 
     def stack(self, action: str) -> list:
         """Where an action was asked for, if that is to be recorded."""
@@ -81,14 +97,15 @@ def recorder(machine: Machine) -> Callable:
         skip = next((option for option in rest if isinstance(option, (list, tuple))), None)
         for allocator in machine.allocators:
             allocator.settle()
-            if enabled is None:
-                allocator.history = None
-            elif allocator.history is None or clear:
-                length = entries if enabled == "all" else 1
-                allocator.history = History(context, length, skip)
-                allocator.recorded = allocator.history
-            else:
-                allocator.history.context = context
+        now = [each for each in machine.observers if isinstance(each, History)]
+        if enabled is not None and now and not clear:
+            now[0].context = context
+            return
+        machine.observers[:] = [each for each in machine.observers if each not in now]
+        if enabled is not None:
+            length = entries if enabled == "all" else 1
+            machine.recorded = History(machine.n, context, length, skip)
+            machine.observers.append(machine.recorded)
 
     return record
 
@@ -100,7 +117,8 @@ def snapshot(machine: Machine, pool: tuple | None = None) -> dict:
     for allocator in machine.allocators:
         with allocator.lock:
             all_segments += segments(allocator)
-            traces.append(list(allocator.recorded.events) if allocator.recorded else [])
+            recorded = machine.recorded
+            traces.append(list(recorded.events[allocator.index]) if recorded else [])
     return {
         "segments": all_segments,
         "device_traces": traces,

@@ -184,8 +184,8 @@ class Stream:
 
     def wait_event(self, event: DeviceEvent) -> None:
         """Let later work here wait for ``event``."""
-        if self.owner.machine.clock is not None:
-            self.owner.machine.clock.joined(event, self)
+        for observer in self.owner.machine.observers:
+            observer.joined(event, self)
         if event.mark is not None:
             self.put(event.mark.result)
         elif event.time is not None:
@@ -239,7 +239,7 @@ class DeviceEvent:
         self.timing = enable_timing
         self.mark = None
         self.time = None
-        self.clock_mark: int | None = None  # its number in a forecast
+        self.marks: dict = {}  # log of a clock → the number of this event in it
         self.device = None
         self.event_id = self.cuda_event = 0  # made by the first record
 
@@ -253,8 +253,8 @@ class DeviceEvent:
             )
         self.device = stream.device
         self.event_id = self.cuda_event = id(self)
-        if self.owner.machine.clock is not None:
-            self.owner.machine.clock.marked(self, stream)
+        for observer in self.owner.machine.observers:
+            observer.marked(self, stream)
         self.time = None
         self.mark = stream.put(lambda: self._note_time(stream))
 
@@ -274,9 +274,7 @@ class DeviceEvent:
     def synchronize(self) -> None:
         """Let the CPU wait for the mark."""
         if self.device is not None:
-            self.owner.machine.waited()
-        if self.device is not None and self.owner.machine.clock is not None:
-            self.owner.machine.clock.waited(device=self.device, mark=self.clock_mark)
+            self.owner.machine.waited(device=self.device, event=self)
         if self.mark is not None:
             self.mark.result()
         elif self.time is not None:

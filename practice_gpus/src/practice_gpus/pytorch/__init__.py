@@ -5,7 +5,7 @@ from practice_gpus.pytorch.functions import FunctionMode
 from practice_gpus.pytorch.operators import Call
 from practice_gpus.pytorch.patches import patches
 from practice_gpus.pytorch.processes import handed_on, variables
-from practice_gpus.pytorch.refused import attention, refused
+from practice_gpus.pytorch.refused import attention, refusals_of
 from practice_gpus.pytorch.undo import (
     MISSING,
     exchange,
@@ -23,7 +23,7 @@ __all__ = [
     "exchange",
     "handed_on",
     "patches",
-    "refused",
+    "refusals_of",
     "restore_default_device",
     "set_aside",
     "take_out",

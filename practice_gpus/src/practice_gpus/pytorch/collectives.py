@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine import NO_BACKEND, listeners
+from practice_gpus.machine import NO_BACKEND, tell_refused
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -57,8 +57,7 @@ def made(c10d: Any, served: dict, original: Callable) -> Callable:
             stand_ins = c10d.Backend(",".join(f"{k}:{name}" for k, name in stand_ins.items()))
         if stand_ins != backend:
             label = "new_group" if ranks else "init_process_group"
-            for listener in listeners:
-                listener.refused(f"torch.distributed.{label} with nccl (gloo instead)")
+            tell_refused(f"torch.distributed.{label} with nccl (gloo instead)")
         group, store = original(size, rank, ranks, stand_ins, *rest, **options)
         if isinstance(group, c10d.ProcessGroup):
             served[group.group_name] = set(wanted)

@@ -30,27 +30,38 @@ GOT = (
     "Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {} "
     "(when checking argument in method wrapper_CUDA_{})"
 )
+OUTPUT = "Expected out tensor to have device {}, but got {} instead"
 INDICES = "indices should be either on cpu or on the same device as the indexed tensor ({})"
 MASK = "expected self and mask to be on the same device, but got mask on {1} and self on {0}"
+MASK_OF_CPU = "masked_fill_: Expected inputs to be on same device"
 DISTANCE_TYPES = "X1 and X2 must have the same device type. X1: {} X2: {}"
 DISTANCE = "device of X1 ({}) must match device of X2 ({})"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
-FREE |= {"_pack_padded_sequence", "is_same_size", "is_set_to", "resize_as_"}
+FREE |= {"_pack_padded_sequence", "is_same_size", "is_set_to", "resize_as_", "linspace", "logspace"}
 FREE |= {
     "slice_scatter",
     "select_scatter",
     "diagonal_scatter",
     "as_strided_scatter",
 }  # copy into it
-ITERATED = {"allclose", "isclose", "where", "add_"}
+ITERATED = {"soft_margin_loss", "ldexp", "allclose", "isclose", "where", "add_"}
+WITH_OUT = {"linalg_lstsq", "complex", "polar"}  # call themselves with out=
+LOOKING = {"block_diag"}  # compare devices themselves, not the dispatcher for them
+TAKES_NUMBERS = {
+    "where",
+    "masked_fill",
+    "masked_fill_",
+    "index_fill",
+    "index_fill_",
+}  # from any device
 SWAPPED = {"rsub"}  # hands its tensors on in the other order
 SAME_DEVICE = re.compile(
     r"(?i)same (cuda )?device|DeviceType|does not match device|to have \w+ Device"
 )
 OF_SHAPES = re.compile(
-    r"is not on the expected device|cross-device copies|^Input tensors must all|^index_copy|as `a`"
+    r"is not on the expected device|cross-device copies|^index_copy|as `a`|^Expected divisor"
 )
 # Operators whose CUDA kernel calls another one, which then refuses: its name, and what it calls the arguments.
 INNER = {
@@ -89,6 +100,8 @@ def entry(name: str, overload: str, writes_out: bool) -> tuple:
     if "CompositeExplicitAutograd:" in text and "CUDA" not in text and "structured" not in text:
         if f"{name}_" in operators():  # it clones, and calls what works in place
             return entry(f"{name}_", "", False)
+    if name in WITH_OUT and not writes_out:
+        return entry(name, "out", True)
     suffix = "_out" if writes_out else ""
     wrapper = f"{name}{suffix}_{overload}" if "structured" in text else f"{overload}_{name}{suffix}"
     if not overload and "structured" in text:
@@ -128,31 +141,58 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         raise RuntimeError(OTHER_STORAGE.format(first or "cpu", placed[1][2] or "cpu"))
     if name in INDEXING:
         return _index(placed, first)
-    if name == "masked_fill_" and first != placed[1][2]:
-        raise RuntimeError(MASK.format(*(place or "cpu" for _, _, place in placed)))
+    if name in ("masked_fill", "masked_fill_") and first != placed[1][2]:
+        words = MASK_OF_CPU if first is None and overload == "Tensor" else MASK
+        raise RuntimeError(words.format(first or "cpu", placed[1][2] or "cpu"))
+    if name in TAKES_NUMBERS:
+        placed = [each for each in placed if each[1].dim()] or placed
+        if len({place for _, _, place in placed}) == 1:
+            return placed[0][2]
     if name == "_euclidean_dist":  # of torch.cdist, which looks before it calls it
         raise RuntimeError(_distance(*(place for _, _, place in placed)))
     if name == "convolution":
         name, placed = _convolution(placed, first, call.args)
+    if name == "native_batch_norm" and first and torch.backends.cudnn.enabled:
+        name = "cudnn_batch_norm"
     if name in INNER:
         name, names = INNER[name]
         placed = [(names.get(label, label), tensor, place) for label, tensor, place in placed]
         if name == "addmv_":
             placed = [("self", *placed[1][1:]), *placed]
     try:
-        return _joined(call, name, overload, placed)
+        return _joined(machine, call, name, overload, placed)
     except Mismatch as error:
-        error.operator = call.fact.name
+        error.operator = "" if name in LOOKING else call.fact.name
         raise
 
 
-def _joined(call, name, overload, placed):
+def _joined(machine, call, name, overload, placed):
     """The device on which operators run that follow the rules of the dispatcher, or of TensorIterator."""
     writes_out = any(argument.is_out for argument in call.func._schema.arguments)
+    if writes_out and name not in FREE and _sets_output(name, overload):
+        _refuse_output(placed)
     free, wrapper = entry(name, overload, writes_out)
     if free or name in ITERATED:
-        return _iterator(call, placed[::-1] if name in SWAPPED else placed)
+        return _iterator(machine, call, placed[::-1] if name in SWAPPED else placed)
     return _one_device(placed, wrapper)
+
+
+@functools.cache
+def _sets_output(name: str, overload: str) -> bool:
+    """Whether an operator's ``out=`` is compared by itself: reductions, and those that PyTorch writes from others."""
+    text = operators().get(f"{name}.{overload}")
+    if text is None:
+        return True
+    reduces = "structured: True" in text and "device_check: NoCheck" in text
+    return reduces and "structured_inherits: TensorIteratorBase" not in text
+
+
+def _refuse_output(placed):
+    """Raise where ``out=`` is elsewhere than the first tensor."""
+    out = next(place for label, _, place in placed if label == "out")
+    first = next((place for label, _, place in placed if label != "out"), out)
+    if out != first:
+        raise RuntimeError(OUTPUT.format(first or "cpu", out or "cpu"))
 
 
 def _one_device(placed, wrapper):
@@ -172,13 +212,14 @@ def _distance(first, second):
     return DISTANCE.format(first.index, second.index)
 
 
-def _iterator(call, placed):
+def _iterator(machine, call, placed):
     """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
     placed = sorted(placed, key=lambda argument: argument[0] != "out")
     home = next((place for _, _, place in placed if place is not None), None)
     for label, tensor, place in placed:
         if place != home and (place is not None or tensor.dim() or label == "out"):
-            _refuse_shapes(call)
+            if machine.values:
+                _refuse_shapes(call)
             raise Mismatch(TWO.format(home, place or "cpu"))
     return home
 
@@ -250,6 +291,18 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
+def refuse_sparse(
+    machine: Machine, func: Callable, places: list, parts: list, options: dict
+) -> None:
+    """Refuse to make a sparse tensor of tensors that are on several devices."""
+    if "coo" not in func.__name__:
+        let_pytorch_refuse(machine, func, *parts, **options)
+    first, other = places[0], places[-1]
+    wrapper = "__sparse_coo_tensor_with_dims_and_tensors"
+    words = GOT.format("values", other or "cpu", first or "cpu", wrapper)
+    raise RuntimeError(words.replace("wrapper_CUDA", "wrapper_SparseCUDA"))
+
+
 def let_pytorch_refuse(
     machine: Machine, func: Callable, *args: Any, by_device: bool = False, **kwargs: Any
 ) -> None:
@@ -280,6 +333,8 @@ def let_pytorch_refuse(
             return
         words = {"'meta'": "'cuda'", "meta": first, "cpu": second}
         text = str(error).replace("meta DeviceType", "cuda DeviceType")
+        if text.startswith("Input tensors must all"):
+            text = f"torch.block_diag: i{text[1:].rstrip('.')}"
         if not isinstance(error, (RuntimeError, TypeError)):
             raise
         raise type(error)(

@@ -78,8 +78,8 @@ class DispatchMode(TorchDispatchMode):
             except Exception as error:
                 self.machine.local.last_error = str(error)
                 raise
-            if self.machine.clock is not None:
-                self.machine.clock.operator(call, out)
+            for observer in self.machine.observers:
+                observer.operator(call, out)
             return out
 
     def _run_inside(self, func, args, kwargs):

@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.cuda._utils import _get_device_index as get_index
 
+from practice_gpus.cards import get_card
 from practice_gpus.machine import CPU, FORKED, OTHER_THREAD, snapshot
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine, Stream
 
 NAME = "Practice GPU (simulated on the CPU)"
+DEFAULT = "A100 (80 GB)"  # whose properties practice GPUs have that stand for no card
+KIB, MIB = 1 << 10, 1 << 20
+# Compute capability → threads and KiB of shared memory for each SM: NVIDIA, CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability"; AMD's from its CDNA 3 ISA guide.
+SHARED = {(6, 0): (2048, 64), (6, 1): (2048, 96), (7, 0): (2048, 96), (7, 5): (1024, 64)}
+SHARED |= {(8, 0): (2048, 164), (8, 6): (1536, 100), (8, 9): (1536, 100), (9, 0): (2048, 228)}
+SHARED |= {(10, 0): (2048, 228), (12, 0): (1536, 100), (9, 4): (2048, 64)}
+ARCHITECTURES = "sm_50 sm_60 sm_61 sm_70 sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"
 
 
 TWINS = {  # a function of torch.accelerator → the one of torch.cuda that it equals
@@ -62,8 +71,8 @@ def answers(machine: Machine) -> dict:
 
     def sleep(cycles):
         stream = streams.current()
-        if machine.clock is not None:
-            machine.clock.slept(stream, cycles / 1e9)
+        for observer in machine.observers:
+            observer.slept(stream, cycles / 1e9)
         stream.sleep(cycles / 1e9)
 
     def empty_cache():
@@ -72,7 +81,7 @@ def answers(machine: Machine) -> dict:
 
     functions = {
         "_cuda_getDeviceCount": lambda: machine.n,
-        "_cuda_getArchFlags": lambda: "sm_80",
+        "_cuda_getArchFlags": lambda: ARCHITECTURES,
         "_cuda_getDevice": lambda: local.index,
         "_cuda_setDevice": machine.select,
         "_cuda_exchangeDevice": exchange,
@@ -150,25 +159,51 @@ def memory_info(machine: Machine, device: int | None = None) -> tuple:
     return allocator.capacity - allocator.now("reserved_bytes"), allocator.capacity
 
 
-def properties(machine: Machine) -> Any:
-    """What ``torch.cuda.get_device_properties`` says of every practice GPU."""
-    return SimpleNamespace(
-        name=NAME,
-        major=8,
-        minor=0,
+def properties(machine: Machine, index: int) -> Any:
+    """What ``torch.cuda.get_device_properties`` says of a practice GPU: what the card that is named has, else an A100's."""
+    card = get_card(machine.settings.card or DEFAULT)
+    name, (major, minor), processors, cache, clock, memory_clock, bus = card.device
+    if machine.settings.card is None:
+        name = NAME
+    threads, shared = SHARED[(major, minor)]
+    return Properties(
+        name=name,
+        major=major,
+        minor=minor,
         total_memory=machine.capacity,
-        multi_processor_count=1,
-        warp_size=32,
-        max_threads_per_multi_processor=1024,
+        multi_processor_count=processors,
+        L2_cache_size=int(cache * MIB),
+        clock_rate=int(clock * 1000),
+        memory_clock_rate=int(memory_clock * 1000),
+        memory_bus_width=bus,
+        max_threads_per_multi_processor=threads,
+        shared_memory_per_multiprocessor=shared * KIB,
+        shared_memory_per_block_optin=(shared - (shared > 99)) * KIB if major > 6 else 48 * KIB,
+        shared_memory_per_block=48 * KIB,
+        reserved_shared_memory_per_block=KIB if major >= 8 else 0,
+        max_threads_per_block=1024,
         regs_per_multiprocessor=65536,
-        L2_cache_size=0,
-        gcnArchName=NAME,
+        warp_size=64 if "AMD" in name else 32,
+        gcnArchName=name,
         is_integrated=0,
         is_multi_gpu_board=0,
-        max_threads_per_block=1024,
-        shared_memory_per_block=49152,
-        uuid=uuid.UUID(int=0),
+        uuid=uuid.UUID(int=index),
+        pci_bus_id=index,
+        pci_device_id=0,
+        pci_domain_id=0,
     )
+
+
+class Properties(SimpleNamespace):
+    """``torch.cuda.get_device_properties(…)``, printed as PyTorch does."""
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, total_memory="
+            f"{self.total_memory // MIB}MB, multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, pci_domain_id={self.pci_domain_id}, "
+            f"L2_cache_size={self.L2_cache_size // MIB}MB)"
+        )
 
 
 def initialization(machine: Machine) -> Callable:
@@ -192,7 +227,7 @@ def names(machine: Machine) -> dict:
     """Name in ``torch.cuda`` → replacement, where PyTorch's own function would go past those of `answers`."""
     streams = machine.streams
     table = answers(machine)
-    device_properties = properties(machine)
+    found = [properties(machine, index) for index in range(machine.n)]
     return {
         "device_count": lambda: machine.n,
         "_device_count_nvml": lambda: machine.n,
@@ -202,7 +237,7 @@ def names(machine: Machine) -> dict:
         "_lazy_seed_tracker": type(torch.cuda._lazy_seed_tracker)(),
         "_lazy_init": initialization(machine),
         "_is_in_bad_fork": lambda: machine.forked,
-        "_get_device_properties": lambda index: device_properties,
+        "_get_device_properties": lambda index: found[index],
         "is_current_stream_capturing": lambda: False,
         "mem_get_info": lambda device=None: memory_info(machine, get_index(device, optional=True)),
         "_exchange_device": table["_cuda_exchangeDevice"],

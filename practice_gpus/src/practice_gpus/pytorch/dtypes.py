@@ -24,6 +24,7 @@ COMPLEX = {torch.complex64, torch.complex128}
 INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 EIGHT_BITS = {torch.float8_e4m3fn, torch.float8_e5m2}
 NOT_IMPLEMENTED = "\"{}\" not implemented for '{}'"
+PUT = "Index put requires the source and destination dtypes match, got {} for the destination and {} for the source."
 CUDNN = "getCudnnDataTypeFromScalarType() not supported for {1}"
 # What CUDA says where the CPU has no kernel: written by tests/oracle/kernels.py.
 OTHER_WORDS = Path(__file__).with_name("cuda_kernels.txt")
@@ -94,6 +95,8 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
         return _check_storage
     if name == "convolution":
         return _check_convolution
+    if name in ("index_put", "index_put_", "_index_put_impl_"):
+        return _check_put
     if name.startswith("_scaled_mm"):
         return _check_scaled
     if name == "sparse_sampled_addmm":
@@ -145,6 +148,13 @@ def _check_storage(call: Any) -> None:
     storage = call.args[1] if len(call.args) > 1 else None
     if isinstance(storage, torch.UntypedStorage) and storage.device != call.home:
         raise RuntimeError(OTHER_STORAGE.format(call.home, storage.device))
+
+
+def _check_put(call: Any) -> None:
+    target, value = call.args[0], call.args[2]
+    if target.dtype != value.dtype:
+        kinds = scalar_type(target.dtype), scalar_type(value.dtype)
+        raise RuntimeError(PUT.format(*kinds))
 
 
 def _check_convolution(call: Any) -> None:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from practice_gpus.machine import CPU, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
-from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse
+from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse, refuse_sparse
 from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
 from practice_gpus.pytorch.tensor_methods import TensorMethods
 from practice_gpus.pytorch.torchscript import Devices
@@ -35,8 +35,16 @@ TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parents[1])
 asks_types = torch._C._is_torch_function_enabled
 STORAGES = (torch.TypedStorage, torch.UntypedStorage)
+POWERS = (
+    "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
+    "size of{}"
+)
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
+
+
+# Their first argument, if it is a tensor, is read for a size, and the result is on the CPU.
+OF_SIZES = {f for f in FACTORIES if f not in FROM_DATA and not f.__name__.endswith("_like")}
 
 
 class FunctionMode(TensorMethods, TorchFunctionMode):
@@ -162,7 +170,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if func in FROM_DATA and args and isinstance(args[0], STORAGES):
             goal = machine.device(first(device, default_device(func), CPU))
             return self.move(from_storage(*args, **kwargs).clone(), goal)
-        like = args[0] if args and isinstance(args[0], T) else None
+        like = args[0] if args and isinstance(args[0], T) and func not in OF_SIZES else None
         if device is None:
             device = default_device(func)
         goal = CPU
@@ -191,15 +199,25 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
     def sparse(
         self, func: Callable, *parts: Any, device: Any = None, **options: Any
     ) -> torch.Tensor:
-        """A sparse tensor: what it is made of goes where its values are, unless a device is given."""
-        named = {key: part for key, part in options.items() if isinstance(part, T)}
-        values = named.get("values", next((p for p in parts[::-1] if isinstance(p, T)), None))
-        if device is None and values is not None:
-            device = self.machine.place(values)
+        """A sparse tensor: lists go where its values are, tensors only to a device that is given."""
+        given = list(parts)
+        count = 2 if "coo" in func.__name__ else 3  # of indices and values; sizes come behind
+        data: dict[Any, Any] = dict(enumerate(given[:count]))
+        data |= {key: part for key, part in options.items() if key.endswith(("indices", "values"))}
+        places = {key: self.machine.place(x) for key, x in data.items() if isinstance(x, T)}
+        values: Any = "values" if "values" in data else count - 1
+        if device is None:
+            if len(set(places.values())) > 1:
+                refuse_sparse(self.machine, func, list(places.values()), given, options)
+            device = places.get(values)
         goal = self.machine.device(first(device, default_device(func), CPU))
-        moved = [self.move(part, goal) if isinstance(part, T) else part for part in parts]
-        options |= {key: self.move(part, goal) for key, part in named.items()}
-        return self.create(func, *moved, device=goal, **options)
+        for key, part in data.items():
+            if not isinstance(part, T) and goal.type == "cuda":
+                part = torch.tensor(part, dtype=None if key == values else torch.int64)
+            part = self.move(part, goal) if isinstance(part, T) else part
+            into: Any = given if isinstance(key, int) else options
+            into[key] = part
+        return self.create(func, *given, device=goal, **options)
 
     def copied(
         self, goal: torch.device, out: torch.Tensor, *args: Any, data: Any = None, **options: Any
@@ -271,10 +289,18 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return casting.cast("float", self.machine, func, x, shape, weight, eps)
 
     def transform(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """A Fourier transform in half precision: cuFFT has it, the CPU has not."""
-        if isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None:
-            refusal("Fourier transforms in half precision", instead="use float32")()
-        return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
+        """A Fourier transform: in half precision the CPU computes it in float32, cuFFT takes powers of two."""
+        half = isinstance(x, T) and x.dtype in HALVES and self.machine.place(x) is not None
+        if not half or "shift" in func.__name__:
+            return self.create(func, x, *args, **kwargs) if kwargs else func(x, *args)
+        if "out" in kwargs:
+            refusal("Fourier transforms in half precision with out=", instead="use float32")()
+        wide = x.to(torch.complex64 if x.is_complex() else torch.float32)
+        out = self.transform(func, wide, *args, **kwargs)
+        if x.dtype == torch.bfloat16:
+            return out
+        check_powers(func.__name__, x, out, *args, **kwargs)
+        return out.to(torch.complex32 if out.is_complex() else torch.float16)
 
     def unchecked(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """The CPU's kernel looks whether its arguments make sense; a GPU's does not wait for that."""
@@ -357,6 +383,30 @@ def from_storage(storage: Any, dtype: Any = None, **options: Any) -> Any:
         )
     untyped = storage if isinstance(storage, torch.UntypedStorage) else storage.untyped()
     return contents(untyped).view(kind)
+
+
+def check_powers(
+    name: str,
+    x: torch.Tensor,
+    out: torch.Tensor,
+    sizes: Any = None,
+    dim: Any = None,
+    *_: Any,
+    **options: Any,
+) -> None:
+    """Raise where cuFFT has no transform of these lengths in half precision."""
+    sizes = options.get("n", options.get("s", sizes))
+    if dim is None:
+        dim = (
+            (-2, -1) if name.endswith("2") else tuple(range(x.dim())) if name.endswith("n") else -1
+        )
+    dims = (dim,) if isinstance(dim, int) else dim
+    whole = x if "_rfft" in name or "_ihfft" in name else out
+    lengths = [whole.shape[d] for d in dims]
+    if whole is x and sizes is not None:
+        lengths = [sizes] if isinstance(sizes, int) else list(sizes)
+    if any(length & (length - 1) for length in lengths):
+        raise RuntimeError(POWERS.format(lengths))
 
 
 def one_kernel(x: Any, shape: Any, weight: Any, eps: Any) -> Any:

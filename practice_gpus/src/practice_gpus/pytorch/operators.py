@@ -106,9 +106,10 @@ def facts(func: Any) -> Any:
         alerts=name in ALERTS,
         reads=any(tag in func.tags for tag in READS),
         random=torch.Tag.nondeterministic_seeded in func.tags,
-        generator="generator" in names,
+        drawn=with_generator(func, names),
         most_elements=bound(name, torch.Tag.pointwise in func.tags),
-        targeted=name == "_to_copy" or "new_" in name or "_like" in name,
+        targeted=name.startswith(("_to_copy", "linspace", "logspace"))
+        or any(part in name for part in ("new_", "_like")),
         device="device" in names,
     )
     return FACTS[id(func)]
@@ -125,6 +126,16 @@ def written_in_python(func: Any) -> bool:
     names = {packet.replace("::", "/"), func.name().replace("::", "/")}
     keys = {f"{name}/{key}" for name in names for key in KERNEL_KEYS}
     return not keys.isdisjoint(torch.library._impls - BUILT_IN)
+
+
+def with_generator(func: Any, names: list) -> Any:
+    """The operator, or that of its overloads, which takes a generator; None: neither does."""
+    if "generator" in names:
+        return func
+    own = func._overloadname
+    return getattr(
+        func.overloadpacket, f"{own}_generator" if own != "default" else "generator", None
+    )
 
 
 class Call:
@@ -209,7 +220,7 @@ def expected(call: Call) -> torch.Tensor | tuple | None:
 def bound(name: str, pointwise: bool) -> Callable:
     """What tells how many elements the result of an operator has at most, as its inputs tell; infinity: they do not."""
     if any(part in name for part in SMALL):
-        return lambda call: sum([t.numel() for t in call.inputs]) if call.inputs else math.inf
+        return lambda call: sum([t.numel() for t in call.inputs]) if call.inputs else listed(call)
     if pointwise:
         return broadcast
     grows = any(part in name for part in GROWS)
@@ -222,9 +233,17 @@ def bound(name: str, pointwise: bool) -> Callable:
     def most(call):
         if len(call.inputs) > 1:
             return of_several(call)
-        return call.inputs[0].numel() if call.inputs and not grows else math.inf
+        if call.inputs and not grows:
+            return call.inputs[0].numel()
+        return math.inf if call.inputs else listed(call)
 
     return most
+
+
+def listed(call: Call) -> float:
+    """The number of elements of a new tensor whose sizes come first."""
+    sizes = call.args[0] if call.args else None
+    return math.prod(sizes) if isinstance(sizes, (list, tuple)) else math.inf
 
 
 def product(call: Call) -> int:
@@ -252,7 +271,7 @@ def broadcast(call: Call) -> float:
     """The number of elements when shapes are broadcast."""
     sizes = [t.shape for t in call.inputs]
     if not sizes:
-        return math.inf
+        return listed(call)
     if all([size == sizes[0] for size in sizes]):
         return sizes[0].numel()
     longest = max(map(len, sizes))

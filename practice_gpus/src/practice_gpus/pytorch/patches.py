@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from practice_gpus.machine import CPU, Place, backward, contents, listeners, refusal
+from practice_gpus.machine import CPU, Place, backward, contents, refusal, tell_refused
 from practice_gpus.pytorch import (
     casting,
     collectives,
@@ -223,8 +223,7 @@ def uncompiled() -> Callable:
 
     @functools.cache
     def warn_once():
-        for listener in listeners:
-            listener.refused("torch.compile (run as it is)")
+        tell_refused("torch.compile (run as it is)")
         with contextlib.suppress(UserWarning):  # a test may take warnings for errors
             warnings.warn(
                 "torch.compile: practice GPUs run the function as it is, with the same values; only a real GPU shows "

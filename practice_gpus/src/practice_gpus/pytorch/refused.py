@@ -29,7 +29,7 @@ REFUSED = {
 }
 
 
-def refused(path: str) -> Iterator[Any]:
+def refusals_of(path: str) -> Iterator[Any]:
     """What practice GPUs do not imitate of a module, replaced by functions that say so."""
     if path in REFUSED:
         for name in REFUSED[path].split():
@@ -44,7 +44,7 @@ def refused(path: str) -> Iterator[Any]:
 def refusals() -> Iterator[Any]:
     """All that practice GPUs do not imitate."""
     for path in REFUSED:
-        yield from refused(path)
+        yield from refusals_of(path)
 
     def some(owner, name, label, condition, instead):
         return owner, name, refusal(label, getattr(owner, name), condition, instead)
@@ -130,6 +130,8 @@ def strided(*args: Any, device: Any = None, **kwargs: Any) -> bool:
 
 def record_stream(tensor: Any, stream: Any) -> None:
     """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
+    if not isinstance(stream, torch.Stream):
+        raise RuntimeError("unknown parameter type")
     if not tensor.is_cuda:
         raise NotImplementedError(
             "Could not run 'aten::record_stream' with arguments from the 'CPU' backend."

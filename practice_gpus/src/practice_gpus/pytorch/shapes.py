@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from practice_gpus.machine import CPU, is_own, line, origin, refusal
+from practice_gpus.machine import CPU, is_own, line, origin, refusal, tell_refused
 from practice_gpus.pytorch.operators import T, meta
 
 if TYPE_CHECKING:
@@ -257,8 +257,5 @@ def stand_in(machine: Machine, call: Call, tensor: torch.Tensor) -> Any:
         place = f"{os.path.basename(file)}:{number}: " if file else ""
         name = NAMES.get(call.fact.name, call.fact.name)
         raise NotImplementedError(MISSING.format(place=place, name=name))
-    if machine.watch is not None:
-        machine.watch.refused(
-            f"values ({'those of a function' if callable(instead) else instead} instead)"
-        )
+    tell_refused(f"values ({'those of a function' if callable(instead) else instead} instead)")
     return instead(tensor) if callable(instead) else instead

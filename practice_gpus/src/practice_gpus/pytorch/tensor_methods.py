@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from practice_gpus.machine import CPU, storage_of
 from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
@@ -120,8 +121,11 @@ class TensorMethods:
         self, func: Callable, target: torch.Tensor, index: tuple, value: torch.Tensor
     ) -> Any:
         place = self.machine.place(target)
+        if place is None:  # the CPU takes indices from anywhere
+            index = tree_map_only(T, lambda x: self.move(x, CPU), index)
         if isinstance(value, T):
-            if value.requires_grad or place is None and not value.dim():
+            is_cpu_number = not value.dim() and self.machine.place(value) is None
+            if value.requires_grad or value.numel() == 1 and not (place and is_cpu_number):
                 value = self.move(value, place or CPU)
         elif place is not None and isinstance(value, (int, float, complex)):
             with self.toward(CPU):  # as PyTorch has it: a number starts on the CPU

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from practice_gpus.machine import CPU, listeners, refusal
+from practice_gpus.machine import CPU, refusal, tell_refused
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -43,8 +43,7 @@ def patches(machine: Machine) -> Iterator[Any]:
 
 def as_it_is(name: str, code: Callable) -> Callable:
     """Say that ``code`` is not for TorchScript, and give it back."""
-    for listener in listeners:
-        listener.refused(f"torch.jit.{name} (run as it is)")
+    tell_refused(f"torch.jit.{name} (run as it is)")
     warnings.warn(NOTICE.format(name), stacklevel=3)
     return code
 

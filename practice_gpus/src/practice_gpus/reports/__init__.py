@@ -4,11 +4,11 @@ A report is shown as text (`screen`) or kept as one HTML page (`page`).
 """
 
 from practice_gpus.reports import page, statements
-from practice_gpus.reports.findings import CHOOSE, source
+from practice_gpus.reports.findings import CHOOSES, source
 from practice_gpus.reports.program import Report, in_child, report
 
 __all__ = [
-    "CHOOSE",
+    "CHOOSES",
     "Report",
     "in_child",
     "page",

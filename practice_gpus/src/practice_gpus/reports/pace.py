@@ -35,14 +35,14 @@ class Pace:
     def _start(self):
         from practice_gpus.clock import Log  # only where there is a step
 
-        self.before = self.machine.clock
-        self.machine.clock = self.log = Log(self.machine)
+        self.log = Log(self.machine)
         self.log.entries = []
+        self.machine.observers.append(self.log)
 
     def stop(self) -> None:
         """Record no longer."""
-        if self.log is not None and self.machine.clock is self.log:
-            self.machine.clock = self.before
+        if self.log is not None and self.log in self.machine.observers:
+            self.machine.observers.remove(self.log)
 
     def facts(self, peak: int) -> dict | None:
         """The forecast as lists and dictionaries; None without a whole step on a GPU. ``peak``: bytes that must fit."""

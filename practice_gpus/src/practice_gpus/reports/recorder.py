@@ -18,12 +18,12 @@ from torch.utils._pytree import tree_leaves
 from practice_gpus.machine import (
     OWNERS,
     PURPOSES,
+    Observer,
     block_of,
     cause,
     first_of,
     inner,
     line,
-    listeners,
     origin,
     storage_of,
     within,
@@ -85,7 +85,7 @@ class Memory:
         return parts
 
 
-class Recorder:
+class Recorder(Observer):
     """Counts copies, waits and refusals by line, says what memory is for, and ends the program after ``limit`` steps."""
 
     def __init__(self, machine: Any, limit: int | None = None) -> None:
@@ -110,10 +110,7 @@ class Recorder:
         self.memory = [Memory(allocator) for allocator in machine.allocators]
 
     def __enter__(self):
-        self.machine.watch = self
-        for allocator, memory in zip(self.machine.allocators, self.memory, strict=True):
-            allocator.watch = memory
-            allocator.taking = self.taking
+        self.machine.observers.append(self)
         self.hooks = [
             optimizers.register_optimizer_step_pre_hook(self.before_step),
             optimizers.register_optimizer_step_post_hook(self.after_step),
@@ -123,32 +120,36 @@ class Recorder:
         self.slow = Watch(self).start()
         self.apply = torch.nn.Module._apply
         torch.nn.Module._apply = marking(self)
-        listeners.append(self)
         return self
 
     def __exit__(self, *error):
-        listeners.remove(self)
         self.slow.stop()
         self.pace.stop()
         torch.nn.Module._apply = self.apply
         for hook in self.hooks:
             hook.remove()
-        self.machine.watch = None
-        for allocator in self.machine.allocators:
-            allocator.settle()
-            allocator.watch = allocator.taking = None
+        self.settle()
+        self.machine.observers.remove(self)
 
-    def taking(self, block: Any, label: str) -> None:
+    def placed(self, allocator: Allocator, block: Block) -> None:
+        """A block was taken."""
+        self.memory[allocator.index].placed(block)
+
+    def freed(self, allocator: Allocator, block: Block) -> None:
+        """A block was given back."""
+        self.memory[allocator.index].freed(block)
+
+    def taking(self, allocator: Allocator, block: Block) -> None:
         """A block is being taken: from where, when, and what it probably is for."""
         block.origin = origin()
         block.step = self.steps or -self.turn(block.origin)
-        block.kind = self.purpose_of(label)
+        block.kind = self.purpose_of(block.label)
         self.taken += 1
         if not self.steps and self.taken >= FIRST_LOOK and self.taken.bit_count() == 1:
             self.settle()
             self.leak = leaks.find(self, sys._getframe(1)) or self.leak
 
-    def turn(self, place: tuple) -> int:
+    def turn(self, place: tuple | None) -> int:
         """How often a line has taken memory."""
         key = place and (id(place[0]), place[1])
         self.turns[key] = self.turns.get(key, 0) + 1
@@ -176,7 +177,9 @@ class Recorder:
                 entry[2] += 1
                 entry[3] = self.steps
 
-    def copied(self, direction: str, tensor: torch.Tensor) -> None:
+    def copied(
+        self, direction: str, tensor: torch.Tensor, goal: torch.device | None, pinned: bool
+    ) -> None:
         """A copy between devices."""
         with torch._C.DisableTorchFunction():
             size = inner(tensor).nbytes if tensor.layout != torch.strided else tensor.nbytes
@@ -187,7 +190,7 @@ class Recorder:
                     self.count(self.again, "again", size)
         self.count(self.copies, "set-up" if self.moving else direction, size)
 
-    def waited(self, reason: str) -> None:
+    def waited(self, stream: Any, device: torch.device | None, event: Any, reason: str) -> None:
         """The CPU waits; ``reason`` is the direction of the copy that it waits for, or the name of an operator."""
         codes = within()
         if self.moving:

@@ -1,6 +1,7 @@
 """Charts in the look of the course: bars, lines and dots, a color for each meaning, each kind of number told apart.
 
-Each function returns a `matplotlib.figure.Figure` (`figure.savefig("times.png")`) and leaves pyplot and rcParams alone:
+`bars`, `dots` and `lines` return a `matplotlib.figure.Figure` (`figure.savefig("times.png")`), `draw_bars` and `draw_dots`
+draw into axes of your own; pyplot and rcParams are left alone:
 
     times = [plots.here({"this CPU": 2.4}), plots.forecast({"T4": (0.1, 0.2, 0.3)}, "the clock of practice_gpus")]
     figure = plots.bars(times, "By forecast, a T4 takes 0.2 s for what this CPU takes 2.4 s for", "seconds")
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 Series = Mapping[str, Any] | Sequence[Mapping[str, Any]]  # by label, or groups of such
-Colors = Mapping[str, str] | None  # of labels
+Colors = Mapping[str, str] | str | None  # of labels, or one for all
 
 # One meaning a color, in the whole course
 CPU = "#3B6FB6"
@@ -142,6 +143,13 @@ def panels(
     return figure, figure.subplots(rows, columns, **shared)
 
 
+def drawing(title: str, size: tuple[float, float] = (7.3, 3.0)) -> tuple[Figure, Axes]:
+    """A figure for shapes and words of your own: (Figure, Axes without ticks, frame and grid)."""
+    figure, axes = new_figure(title, size=size)
+    axes.set_axis_off()
+    return figure, axes
+
+
 def set_title(figure: Figure, title: str) -> Text:
     """Write the finding at the upper left of the whole figure, over as many lines as it takes; returns its Text."""
     style = {"fontsize": TITLE, "fontweight": "bold", "color": INK, "family": FONT}
@@ -175,6 +183,34 @@ def blank_figure(size: tuple[float, float]) -> Figure:
     figure = Figure(figsize=size, layout=layout, facecolor=CARD)
     FigureCanvasAgg(figure)
     return figure
+
+
+def note(
+    axes: Axes,
+    words: str,
+    place: tuple[Any, Any],
+    offset: tuple[float, float] = (6, 0),
+    **look: Any,
+) -> None:
+    """Write `words` at the point `place`, `offset` points to its right (left where negative); `look` as of a text."""
+    side = "center" if not offset[0] else "left" if offset[0] > 0 else "right"
+    style = {"ha": side, "va": "center", "fontsize": 9, "color": INK, "annotation_clip": False}
+    axes.annotate(words, place, offset, textcoords="offset points", **{**style, **look})
+
+
+def split(axes: Axes, x: float, left: str, right: str) -> None:
+    """Part `axes` at `x` by a dashed line, with the words `left` and `right` beside its foot."""
+    axes.axvline(x, color=FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_split")
+    for words, side in ((left, -6), (right, 6)):
+        place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+        note(axes, words, (x, 0.03), (side, 0), color=FAINT, **place)
+
+
+def limit(axes: Axes, y: float, words: str, color: str = TROUBLE, left: bool = False) -> None:
+    """Draw what cannot be passed as a line across `axes`, with `words` above its right end, or its `left` one."""
+    axes.axhline(y, color=color, linewidth=1.8, label="_limit")
+    place = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
+    note(axes, words, (1 - left, y), (4 if left else -4, 3), color=color, **place)
 
 
 def plain_ticks(axis: Axis) -> None:
@@ -211,6 +247,8 @@ DIRECT = 6  # so many lines carry their names at their ends; more take a legend
 
 
 def _color(label, colors, otherwise=INK):
+    if isinstance(colors, str):
+        return colors
     return (colors or {}).get(label) or meaning(label) or otherwise
 
 
@@ -221,7 +259,7 @@ def _line_colors(labels, colors):
         color = _color(label, colors)
         place = used[color] = used.get(color, -1) + 1
         steps = {GPU: GREEN_LINES, INK: (INK, NEUTRAL)}.get(color, (color, _darker(color)))
-        chosen.append(color if label in (colors or {}) else steps[place % len(steps)])
+        chosen.append(color if colors and label in colors else steps[place % len(steps)])
     return chosen
 
 
@@ -262,7 +300,7 @@ def lines(
         axes.set_yscale("log")
         plain_ticks(axes.yaxis)
     if not direct:
-        legend(figure, axes, 2)
+        _legend(axes, 2)
     elif len(labelled) > 1:
         label_ends(axes)
     return sources(figure, *sources_of)
@@ -321,59 +359,114 @@ def _with_kind(label, kind, kinds):
     return f"{label} ({KINDS[kind]})" if told else label
 
 
-def legend(figure: Figure, axes: Axes, columns: int) -> None:
+def _legend(axes, columns):
     """A legend between title and axes, for what cannot be labelled directly."""
     handles, labels = axes.get_legend_handles_labels()
     look = {"frameon": False, "fontsize": 9, "labelcolor": INK, "borderaxespad": 0.2}
     axes.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1.01), ncols=columns, **look)
 
 
-def bars(values: Series, title: str, unit: str, digits: int = 3, colors: Colors = None) -> Figure:
-    """Horizontal bars, one a label: `values` is a dict of label to number, or a list of groups of such.
-
-    `unit` names what is measured. Groups stand in their order. The value of a forecast may be (low, middle, high): its
-    bar is hollow and carries that range.
-    """
+def bars(
+    values: Series,
+    title: str,
+    unit: str,
+    digits: int = 3,
+    colors: Colors = None,
+    words: Mapping[str, str] | None = None,
+    size: tuple[float, float] | None = None,
+) -> Figure:
+    """Horizontal bars as of `draw_bars`, in a figure of their own; `unit` names what is measured."""
     labelled, sources_of = _labelled(values, "values", "number")
-    figure, axes = new_figure(title, unit, size=(7.2, 1.4 + 0.42 * len(labelled)))
     kinds = {kind for _, kind, _ in labelled}
-    for y, (label, kind, value) in enumerate(labelled):
-        low, middle, high = value if isinstance(value, tuple) else (value,) * 3
-        color = _color(label, colors, NEUTRAL)
-        axes.barh(-y, middle, **_bar_look(color, kind))
-        if high > low:
-            axes.plot([low, high], [-y, -y], color=color, linewidth=1.4, marker="|", markersize=9)
-        told = number(middle, digits)
-        if kind and (len(kinds) > 1 or kind == "forecast"):
-            told += f"  {KINDS[kind]}"
-        axes.annotate(told, (high, -y), (6, 0), textcoords="offset points", **_NOTE)
-    axes.set_yticks([-y for y in range(len(labelled))], [label for label, _, _ in labelled])
-    _only_upright_grid(axes)
+    unit += " (forecast)" * (kinds == {"forecast"} and "forecast" not in unit)
+    figure, axes = new_figure(title, unit, size=size or (7.2, 1.4 + 0.42 * len(labelled)))
+    draw_bars(axes, values, digits, colors, words)
     axes.margins(x=0.16 if len(kinds) < 2 else 0.26)
     return sources(figure, *sources_of)
 
 
-_NOTE: dict[str, Any] = {"va": "center", "fontsize": 9, "color": INK}
+def draw_bars(
+    axes: Axes,
+    values: Series,
+    digits: int = 3,
+    colors: Colors = None,
+    words: Mapping[str, str] | None = None,
+) -> None:
+    """Draw horizontal bars into `axes`, from the top down, each with its name, and behind it its number or its `words`.
+
+    `values`: {label: number}, or groups of such. A number (low, middle, high) is a forecast: hollow, with its range; as is
+    a group of forecasts. Of parts, {part: number}, one stands after the other, with the total behind.
+    """
+    labelled, _ = _labelled(values, "values", "number")
+    several = len({kind for _, kind, _ in labelled}) > 1
+    for y, (label, kind, value) in enumerate(labelled):
+        low, middle, high = _range(value)
+        parts = value if isinstance(value, Mapping) else {label: middle}
+        left = 0.0
+        for part, length in parts.items():
+            color = _color(part, colors, NEUTRAL)
+            hollow = kind == "forecast" or isinstance(value, tuple)
+            axes.barh(y, length, left=left, **_bar_look(color, hollow and length))
+            left += length
+        if high > low:
+            axes.plot([low, high], [y, y], color=color, linewidth=1.4, marker="|", markersize=9)
+        told = number(middle, digits) + (f"  {KINDS[kind]}" if kind and several else "")
+        note(axes, (words or {}).get(label, told), (high, y))
+    _name_rows(axes, [label for label, _, _ in labelled])
 
 
-def _only_upright_grid(axes):
+def _range(value):
+    """(low, middle, high) of a number, of a forecast that is such a tuple, or of a dict of parts."""
+    if isinstance(value, tuple):
+        return value
+    return (sum(value.values()) if isinstance(value, Mapping) else value,) * 3
+
+
+def _name_rows(axes, labels):
+    """Name rows 0, 1, … from the top down; only upright lines of the grid stay."""
+    tidy(axes)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
     axes.grid(False, axis="y")
     axes.tick_params(axis="y", labelcolor=INK)
     axes.xaxis.set_major_formatter(lambda x, _: number(x))
 
 
-def _bar_look(color, kind=None):
-    """A solid bar; a hollow one for a forecast."""
+def _bar_look(color, hollow=False):
     look = {"height": 0.62, "zorder": 2}
-    if kind == "forecast":
-        return {**look, "facecolor": CARD, "edgecolor": color, "linewidth": 1.6, "linestyle": "--"}
-    return {**look, "facecolor": color, "edgecolor": CARD, "linewidth": 0.8}
+    if hollow:
+        return {**look, "facecolor": color + "22", "edgecolor": color, "linewidth": 1.4}
+    return {**look, "facecolor": color}
 
 
-def dots(series: Series, title: str, unit: str, log: bool = False, colors: Colors = None) -> Figure:
-    """Points for things without an order: `series` is a dict of label to {thing: number}, or groups of (things, numbers).
+def draw_dots(
+    axes: Axes,
+    values: Mapping[str, Any],
+    digits: int = 3,
+    colors: Colors = None,
+    words: Mapping[str, str] | None = None,
+) -> None:
+    """Draw points into `axes`, a row each: `values` is {label: number}, or (low, middle, high): hollow, with its range.
 
-    One row a thing, with a point for each label. Raises ValueError where `series` is empty or a label comes twice.
+    For logarithmic axes, where a bar's length means nothing; otherwise as `draw_bars`.
+    """
+    for y, (label, value) in enumerate(values.items()):
+        low, middle, high = _range(value)
+        look = {"color": _color(label, colors, NEUTRAL), "linewidth": 1.4}
+        axes.plot([low, high], [y, y], marker="|", **look)
+        face = CARD if isinstance(value, tuple) else look["color"]
+        axes.plot(middle, y, "o", markerfacecolor=face, markersize=8, markeredgewidth=1.6, **look)
+        note(axes, (words or {}).get(label, number(middle, digits)), (high, y))
+    _name_rows(axes, [*values])
+
+
+def dots(
+    series: Series, title: str, unit: str, log: bool = False, colors: Colors = None, digits: int = 3
+) -> Figure:
+    """Points to compare: `series` is a dict of label to {thing: number}, or groups of (things, numbers).
+
+    One row a thing, with a point for each label, and its numbers beside the outer ones. Raises ValueError where `series`
+    is empty or a label comes twice.
     """
     labelled, sources_of = _labelled(series, "series", "{thing: number}")
     pairs = [
@@ -383,18 +476,20 @@ def dots(series: Series, title: str, unit: str, log: bool = False, colors: Color
     things = list(dict.fromkeys(thing for pair in pairs for thing in pair))
     figure, axes = new_figure(title, unit, size=(7.2, 1.6 + 0.33 * len(things)))
     for y, thing in enumerate(things):
-        there = [pair[thing] for pair in pairs if thing in pair]
-        axes.plot([min(there), max(there)], [-y, -y], color="#B9C0CA", linewidth=3, zorder=1)
+        there = sorted(pair[thing] for pair in pairs if thing in pair)
+        axes.plot([there[0], there[-1]], [y, y], color="#B9C0CA", linewidth=3, zorder=1)
+        for x, side in {there[0]: -8, there[-1]: 8}.items():
+            note(axes, number(x, digits), (x, y), (side, 0))
     kinds = {kind for _, kind, _ in labelled}
     looks = _line_colors([label for label, _, _ in labelled], colors)
     for i, ((label, kind, _), pair) in enumerate(zip(labelled, pairs, strict=True)):
         look = _line_look(i, kind, looks[i]) | {"linestyle": "none", "markersize": 8}
-        ys = [-things.index(thing) for thing in pair]
+        ys = [things.index(thing) for thing in pair]
         axes.plot(list(pair.values()), ys, label=_with_kind(label, kind, kinds), **look)
-    axes.set_yticks([-y for y in range(len(things))], things)
-    _only_upright_grid(axes)
+    _name_rows(axes, things)
     if log:
         axes.set_xscale("log")
         plain_ticks(axes.xaxis)
-    legend(figure, axes, 3)
+    axes.margins(x=0.12)
+    _legend(axes, 3)
     return sources(figure, *sources_of)

@@ -14,7 +14,6 @@ import time
 
 import pytest
 import torch
-from answers import wrong_answers
 
 import course
 from course.checks import expect, panel
@@ -81,20 +80,12 @@ def test_reference_passes_each_time_and_leaves_the_learners_random_numbers_alone
 @pytest.mark.parametrize("exercise, whole", in_both_lanes(EXERCISES))
 def test_each_known_mistake_is_told_its_own_words(exercise, whole):
     """A learner who makes a common mistake reads what it is: not another mistake's words, nor that all is well."""
-    if not exercise.slips:
-        return _judged_by_the_old_table(exercise, whole)
     assert len(exercise.slips) >= 2
     for slip, answer in itertools.islice(exercise.wrong_answers(), None if whole else 1):
         result = exercise.outcome(answer)
         assert result.status in (NOT_YET, ERROR), (slip, result)
         told = [each for each in exercise.slips if each.is_in(result.message)]
         assert told == [slip], result
-
-
-def _judged_by_the_old_table(exercise, whole):
-    for wrong in wrong_answers(exercise) if whole else wrong_answers(exercise)[:1]:
-        result = exercise.outcome(wrong.make(exercise.reference))
-        assert result.status in (NOT_YET, ERROR) and wrong.says in result.message, (wrong, result)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=KEYS)

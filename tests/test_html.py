@@ -25,7 +25,7 @@ def figure():
 def verdict(**fields):
     """Return the HTML of a panel with a scale."""
     scale = panel.Scale(2.0, 3.0, 1.0, 10.0, TAG)
-    return panel.page(panel.Verdict("right", TAG, TAG, TAG, scale))
+    return panel.as_html(panel.Content("right", TAG, TAG, TAG, scale))
 
 
 DOORS = {

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 import torch
-from answers import edited
 from strict import run_strict
 
 from course.checks import compilers as missing
 from course.checks import core, puzzle
 from course.checks.core import NOT_ATTEMPTED
+from course.checks.slips import edited
 from course.lesson11 import exercises as eleven
 from course.lesson11 import figures, inductor, race
 from course.lesson11.kernels import (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from answers.lesson14 import HALVES, folder
 
+from course.checks.core import exercises
 from course.lesson14 import exercises as ex
 from course.lesson14 import judge
 from course.lesson14.runs import two_steps
@@ -24,17 +24,25 @@ def change(file, old, new):
     file.write_text(file.read_text().replace(old, new))
 
 
+HALVES = [pair for each in exercises("14") for pair in each.wrong_answers() if pair[0].more]
+LEFT = {slip.more["left"]: half for slip, half in HALVES if "left" in slip.more}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-def test_a_sin_that_is_left_is_named_with_its_line(half):
-    mark = judge.CRITERIA[half.criterion](folder(half))
-    assert not mark.met and half.says in mark.text
-    assert half.place in mark.text
+@pytest.mark.parametrize("exercise", exercises("14"), ids=lambda exercise: exercise.key)
+def test_a_sin_that_is_left_is_named_with_its_line(exercise):
+    """A learner finds the place at once."""
+    for slip, half in exercise.wrong_answers():
+        file, _, text = slip.more.get("line", "").partition(": ")
+        if text:
+            lines = (Path(half) / file).read_text().splitlines()
+            [number] = [n for n, line in enumerate(lines, 1) if text in line]
+            assert f"{file}:{number}" in exercise.outcome(half).message, slip
 
 
 @pytest.mark.slow
 def test_a_sin_of_one_kind_leaves_the_other_criteria_alone():
-    marks = judge.marks(folder(HALVES["float32"]))
+    marks = judge.marks(Path(LEFT["32 bits on a T4"]))
     assert [name for name, mark in marks.items() if not mark.met] == ["speed"]
 
 
@@ -47,26 +55,15 @@ def test_the_untouched_project_meets_nothing_but_its_own_losses():
 
 @pytest.mark.slow
 def test_the_lesson_says_how_much_the_two_sins_of_speed_cost():
-    steps = [two_steps(folder(HALVES[name])).step for name in ("float32", "clip by clip")]
+    steps = [two_steps(Path(LEFT[name])).step for name in ("32 bits on a T4", "clip by clip")]
     assert [round(step.ms) for step in steps] == [206, 85]
     assert round(two_steps(judge.SOLUTION).step.ms) == 61
 
 
-LEFT = {  # of each half-solution, the sin that is left
-    "printed in each step": "a loss read in each step",
-    "chosen by a mask": "chosen by a mask",
-    "keeps the graph": "graphs kept alive",
-    "a test with graphs": "a test with graphs",
-    "clip by clip": "clip by clip",
-    "float32": "32 bits on a T4",
-    "the same clips": "two separate trainings",
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name, left", LEFT.items(), ids=LEFT)
-def test_nine_of_ten_are_found_where_one_is_left(name, left):
-    gone = judge.sins(folder(HALVES[name]))
+@pytest.mark.parametrize("left, half", LEFT.items(), ids=LEFT)
+def test_nine_of_ten_are_found_where_one_is_left(left, half):
+    gone = judge.sins(Path(half))
     pairs = [p for k in gone for p in zip(judge.SINS[k], gone[k], strict=True)]
     names = [name for name, known in pairs if not known]
     assert names == [left]

@@ -126,12 +126,12 @@ def test_each_kind_of_number_has_its_words_and_a_forecast_is_hollow():
 def test_the_bar_of_a_forecast_is_hollow_shows_its_range_and_says_forecast():
     groups = [plots.here({"this GPU": 2}), plots.forecast({"H100": (1, 1.5, 3)}, "the clock")]
     axes = plots.bars(groups, "t", "ms").axes[0]
-    solid, hollow = [to_hex(bar.get_facecolor()) for bar in axes.patches]
-    assert (solid, hollow) == (plots.GPU.lower(), CARD.lower())
+    solid, hollow = [bar.get_facecolor()[3] for bar in axes.patches]
+    assert solid == 1 and hollow < 0.2
     assert [*axes.get_lines()[0].get_xdata()] == [1, 3]
     assert [text.get_text() for text in axes.texts] == ["2  measured here", "1.5  forecast"]
     alone = plots.bars([plots.forecast({"H100": 1.0})], "t", "ms").axes[0]
-    assert "forecast" in alone.texts[0].get_text()
+    assert "forecast" in alone.get_xlabel()
 
 
 @pytest.mark.parametrize(
@@ -169,6 +169,36 @@ def test_bars_and_dots_show_every_value_of_every_group():
     assert [label.get_text() for label in axes.get_yticklabels()][0] == "Sort"
     bars = plots.bars([plots.here({"a": 1}), plots.Group("published", {"a": 2})], "t", "s")
     assert [t.get_text() for t in bars.axes[0].texts] == ["1  measured here", "2  published"]
+
+
+def test_parts_stand_one_after_the_other_and_their_total_behind():
+    figure = plots.bars({"one": {"x": 1, "y": 2}, "two": {"y": 5}}, "t", "MiB")
+    [axes] = figure.axes
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
+    assert ends == [(0, 1), (1, 3), (0, 5)]
+    assert [text.get_text() for text in axes.texts] == ["3", "5"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first row stands at the top
+
+
+def test_a_forecast_as_a_dot_is_hollow_and_shows_its_range():
+    figure, axes = plots.new_figure("t")
+    plots.draw_dots(axes, {"measured": 2, "forecast": (1, 3, 9)}, colors=plots.GPU)
+    marks = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert [mark.get_markerfacecolor() for mark in marks] == [plots.GPU, CARD]
+    assert [1, 9] in [[*line.get_xdata()] for line in axes.get_lines()]
+    assert [text.get_text() for text in axes.texts] == ["2", "3"]
+
+
+def test_what_is_written_beside_a_chart_is_drawn_too():
+    """A limit's name above the axes was cut off without a word."""
+    figure, axes = plots.new_figure("t")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    plots.note(axes, "80 GB", (0.5, 1.1))
+    plots.limit(axes, 0.5, "no more")
+    plots.split(axes, 0.5, "before", "after")
+    figures.png(figure)
+    seen = [text.get_text() for text in axes.texts if text.get_window_extent().width > 1]
+    assert seen == ["80 GB", "no more", "before", "after"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 A lesson's module defines `Exercise` objects. Each has a check function that takes the learner's answer and raises
 `NotYet` with what it found; it calls the learner's code only through `call`, so that an exception there is told apart
-from a wrong answer. Checks look at behavior (values, devices, copies, bytes), never at source text.
+from a wrong answer. Checks look at behavior (values, devices, copies, bytes); the text of an answer says only whether it is
+still the starter.
 """
 
 import dis
@@ -159,13 +160,13 @@ class Exercise:
             _correct[self.key] = answer
         panel.show_verdict(self.verdict(result), self._buttons(result))
 
-    def verdict(self, result: Result) -> panel.Verdict:
+    def verdict(self, result: Result) -> panel.Content:
         """The panel of `result`."""
         state, title = LOOKS[result.status]
         then = self.unlocked if result.status == CORRECT else ""
         if result.status == CORRECT and self.tool:
             then += f"\nKeep it for later: ex.{self.name}.keep() puts it into {my_tools.FILE}."
-        return panel.Verdict(state, title, result.message, then.strip())
+        return panel.Content(state, title, result.message, then.strip())
 
     def _buttons(self, result):
         if result.status != CORRECT:

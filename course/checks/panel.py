@@ -1,6 +1,6 @@
 """The one panel of predictions, quizzes and exercises: a mark, a bar of color, what you said beside the truth.
 
-A `Verdict` says what is in it; `page` writes it as HTML, which a live widget and a saved page share, and `text` in plain
+A `Content` says what is in it; `as_html` writes it as HTML, which a live widget and a saved page share, and `as_text` in plain
 words. The HTML carries its own style, of the few properties that JupyterLab leaves in pages it doesn't trust yet.
 """
 
@@ -41,7 +41,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Content:
     """What a panel says: `state` is a key of SIGNS, `then` what one can do now; `scale` may be None."""
 
     state: str
@@ -56,18 +56,18 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:] if ORDINARY.match(words) else words
 
 
-def page(verdict: Verdict) -> str:
+def as_html(content: Content) -> str:
     """The panel as HTML."""
     parts = []
-    if verdict.message:
+    if content.message:
         style = "white-space:pre-wrap;margin-top:4px"
-        parts.append(f'<div style="{style}">{show.code_in(sentence(verdict.message))}</div>')
-    if verdict.scale:
-        parts.append(_scale_page(verdict.scale, COLORS[verdict.state]))
-    if verdict.then:
+        parts.append(f'<div style="{style}">{show.code_in(sentence(content.message))}</div>')
+    if content.scale:
+        parts.append(_scale_page(content.scale, COLORS[content.state]))
+    if content.then:
         style = "margin-top:6px;white-space:pre-wrap"
-        parts.append(f'<div style="{style}">{show.code_in(verdict.then)}</div>')
-    return framed(verdict.state, verdict.title, parts)
+        parts.append(f'<div style="{style}">{show.code_in(content.then)}</div>')
+    return framed(content.state, content.title, parts)
 
 
 def framed(state: str, title: str, parts: Iterable[str]) -> str:
@@ -109,12 +109,12 @@ def _beside(place, words, arrow):
     return f'<div style="margin-left:{place}%">{arrow} {words}</div>'
 
 
-def text(verdict: Verdict) -> str:
+def as_text(content: Content) -> str:
     """The panel in plain words."""
-    between = ": " if verdict.message and verdict.title[-1] not in "!?." else " "
-    head = f"{SIGNS[verdict.state]} {verdict.title}{between}{sentence(verdict.message)}".strip()
-    scale = _scale_text(verdict.scale) if verdict.scale else ""
-    return "\n".join(filter(None, [head, scale, verdict.then]))
+    between = ": " if content.message and content.title[-1] not in "!?." else " "
+    head = f"{SIGNS[content.state]} {content.title}{between}{sentence(content.message)}".strip()
+    scale = _scale_text(content.scale) if content.scale else ""
+    return "\n".join(filter(None, [head, scale, content.then]))
 
 
 def _scale_text(scale, width=41):
@@ -128,15 +128,15 @@ def _scale_text(scale, width=41):
     return f"{number(low)} {''.join(line)} {number(high)}  ? your guess, ! what it is"
 
 
-def show_verdict(verdict: Verdict, buttons: Buttons = ()) -> None:
-    """Show `verdict` and below it `buttons`: pairs of a label and a function that returns (Markdown, plain text)."""
+def show_verdict(content: Content, buttons: Buttons = ()) -> None:
+    """Show `content` and below it `buttons`: pairs of a label and a function that returns (Markdown, plain text)."""
     if show.inside_notebook():
-        show.widget(widget(verdict, buttons), page(verdict), text(verdict))
+        show.widget(widget(content, buttons), as_html(content), as_text(content))
     else:
-        print(text(verdict))
+        print(as_text(content))
 
 
-def widget(verdict: Verdict, buttons: Buttons = ()) -> Any:
+def widget(content: Content, buttons: Buttons = ()) -> Any:
     """The panel as a widget; what a button's function returns stands below the buttons, with code in color."""
     import ipywidgets
 
@@ -147,7 +147,7 @@ def widget(verdict: Verdict, buttons: Buttons = ()) -> Any:
         button.on_click(lambda _, answer=answer: _fill(words, *answer()))
         row.append(button)
     return ipywidgets.VBox(
-        [ipywidgets.HTML(show.STYLE + page(verdict)), ipywidgets.HBox(row), words]
+        [ipywidgets.HTML(show.STYLE + as_html(content)), ipywidgets.HBox(row), words]
     )
 
 

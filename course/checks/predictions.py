@@ -74,7 +74,7 @@ class Prediction:
         """Put the verdict where a reveal has asked for a guess."""
         output, *truth = self._waiting
         verdict = self._verdict(*truth)
-        bundle = {"text/html": panel.page(verdict), "text/plain": panel.text(verdict)}
+        bundle = {"text/html": panel.as_html(verdict), "text/plain": panel.as_text(verdict)}
         output.update(bundle, raw=True)
 
     def reveal(self, actual: Any, because: str = "") -> None:
@@ -84,11 +84,11 @@ class Prediction:
         """
         if self.guess is not None:
             verdict = self._verdict(actual, because)
-            show.page(panel.page(verdict), panel.text(verdict))
+            show.page(panel.as_html(verdict), panel.as_text(verdict))
             return
         answer = f"Answer: {self.say(actual)}. {because}".strip()
         folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}</details>"
-        asked = panel.page(panel.Verdict("open", "What is your guess?", ASK)) + folded
+        asked = panel.as_html(panel.Content("open", "What is your guess?", ASK)) + folded
         output = show.page(asked, answer)
         if output:
             self._waiting = output, actual, because
@@ -107,15 +107,15 @@ class Prediction:
         right = self.guess == actual
         progress.record(f"predict.{self.key}", right=right)
         if right:
-            return panel.Verdict("right", "Right!", f"You predicted “{actual}”.", because)
+            return panel.Content("right", "Right!", f"You predicted “{actual}”.", because)
         told = f"You predicted “{self.guess}”. The answer is “{actual}”."
-        return panel.Verdict("wrong", "Not this time", told, because)
+        return panel.Content("wrong", "Not this time", told, because)
 
     def _of_numbers(self, actual, because):
         told = f"You predicted {self.say(self.guess)}. It is {self.say(actual)}."
         if actual <= 0:
             progress.record(f"predict.{self.key}", factor=float("inf"))
-            return panel.Verdict("wrong", "Not this time", told, because)
+            return panel.Content("wrong", "Not this time", told, because)
         factor = max(self.guess / actual, actual / self.guess)
         progress.record(f"predict.{self.key}", factor=factor)
         state, title = "right", "Spot on!" if factor <= NEAR else "Close!"
@@ -123,7 +123,7 @@ class Prediction:
             way = "too high" if self.guess > actual else "too low"
             state, title = "wrong", f"{number(factor, 2)} times {way}"
         scale = panel.Scale(self.guess, actual, *self.span, self.unit)
-        return panel.Verdict(state, title, told, because, scale)
+        return panel.Content(state, title, told, because, scale)
 
 
 def predict(

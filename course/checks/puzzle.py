@@ -218,12 +218,12 @@ def verdict(title: str, mine: float, par: float, unit: str) -> str:
         "under": f"⛳ UNDER PAR, by {1 - mine / par:.0%}! Your kernel does better than the model answer.",
         "over": "it works, and the score can still come down.",
     }[compared(mine, par)]
-    score, wanted = number(mine), number(par)
+    score, wanted = digits(mine), digits(par)
     share = f"To share: ⛳ {title}, {score} {unit}, {where(mine, par)} (par {wanted}, {CARD})"
     return f"{words}\nScore {score}, par {wanted}: {unit}.\n{share}"
 
 
-def number(score: float) -> str:
+def digits(score: float) -> str:
     """Return a score in three digits, without an exponent."""
     return f"{score:,.0f}" if score >= 100 else f"{score:.3g}"
 
@@ -246,7 +246,7 @@ def scorecard(puzzles: Sequence[Puzzle]) -> None:
         print("No kernel has passed yet. Your scores, and a line to share, will stand here.")
         return
     for title, (mine, par) in passed.items():
-        print(f"{title:30} {number(mine):>8}   {where(mine, par)}")
+        print(f"{title:30} {digits(mine):>8}   {where(mine, par)}")
     places = [compared(*each) for each in passed.values()]
     told = ", ".join(f"{places.count(each)} {each} par" for each in ("under", "at", "over"))
     print(f"To share: ⛳ kernel puzzles, {len(passed)} of {len(puzzles)} passed: {told}")

@@ -10,7 +10,7 @@ import linecache
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ class Slip:
     `says` is what a learner is told, with fields in braces. `ways` make it from the right answer: each is a list of texts
     (what stands there, what instead, …), or Python for an answer, in which `right` is the right one. `when` is an expression
     that is true of it; without one, it gives what one of its `ways` gives. The check finds it by itself if it is `own`:
-    then `says` is a part of the check's words, or of PyTorch's.
+    then `says` is a part of the check's words, or of PyTorch's. `more` is what its lesson also says of it.
     """
 
     says: str
     ways: Sequence = ()
     when: str = ""
     own: bool = False
+    more: Mapping = field(default_factory=dict)
 
     def answers(self, right: Any, room: Mapping) -> Iterator[Any]:
         """The wrong answers that its `ways` make from `right`; `room` holds the names that they may use."""

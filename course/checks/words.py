@@ -42,8 +42,8 @@ def exercise(
     )
 
 
-def _slip(ways, says="", has="", when=""):
-    return Slip(says or has, ways, when, own=bool(has))
+def _slip(ways, says="", has="", when="", **more):
+    return Slip(says or has, ways, when, own=bool(has), more=more)
 
 
 def quiz(lesson: str) -> tuple[Question, ...]:

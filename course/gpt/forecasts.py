@@ -10,8 +10,6 @@ from course.gpt import TinyGPT, course_words
 from helpers import plots
 from practice_gpus import practice_gpus
 
-_NOTE = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": plots.INK}
-
 
 @contextmanager
 def tf32(precision: str) -> Iterator[None]:
@@ -62,26 +60,13 @@ def draw_bars(title: str, panels: dict, log: bool = False, digits: int = 3) -> t
     figure, places = plots.panels(title, 1, len(panels), (7.4, 2.9), sharey=True, squeeze=False)
     told = []
     for axes, (label, rungs) in zip(places[0], panels.items(), strict=True):
-        plots.tidy(axes)
-        for y, value in enumerate(rungs.values()):
-            low, middle, high = value if isinstance(value, tuple) else (value,) * 3
-            axes.plot([low, high], [y, y], color=plots.GPU, marker="|", linewidth=1)
-            if log:
-                look = {"markerfacecolor": plots.CARD, "markersize": 8, "markeredgewidth": 1.6}
-                axes.plot(middle, y, "o", color=plots.GPU, **look)
-            else:
-                look = {"facecolor": plots.GPU + "22", "edgecolor": plots.GPU, "linewidth": 1.4}
-                axes.barh(y, middle, height=0.62, **look)
-            axes.annotate(plots.number(middle, digits), (high, y), (5, 0), **_NOTE)
-        axes.set_xlabel(f"{label} (forecast{', log scale' if log else ''})")
-        axes.margins(x=0.22 if log else 0.25, y=0.1)
-        axes.grid(False, axis="y")
-        axes.set_yticks(range(len(rungs)), rungs)
-        axes.tick_params(axis="y", labelcolor=plots.INK)
-        told.append(f"{label}: " + ", ".join(f"{n} {v}" for n, v in rungs.items()))
         if log:
+            plots.draw_dots(axes, rungs, digits, plots.GPU)
             axes.set_xscale("log")
             plots.plain_ticks(axes.xaxis)
-            axes.minorticks_off()
-    places[0, 0].invert_yaxis()
+        else:
+            plots.draw_bars(axes, [plots.forecast(rungs)], digits, plots.GPU)
+        axes.set_xlabel(f"{label} (forecast{', log scale' if log else ''})")
+        axes.margins(x=0.22 if log else 0.25)
+        told.append(f"{label}: " + ", ".join(f"{n} {v}" for n, v in rungs.items()))
     return figure, "By forecast, " + "; ".join(told) + "."

@@ -173,8 +173,7 @@ def _draw_rung(axes, y, rung, new):
     peak = get_card(CARDS["A100"]).peak(UNITS[rung["bits"]])
     mfu = needed(rung["words"]) * rung["A100"] / peak
     told = f"{plots.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
-    note = {"textcoords": "offset points", "va": "center", "color": ink}
-    axes.annotate(told, (value, y), (6, 7), fontsize=9.5, **note)
-    axes.annotate(rung["why"], (value, y), (6, -6), fontsize=8.5, **note)
+    plots.note(axes, told, (value, y), (6, 7), fontsize=9.5, color=ink)
+    plots.note(axes, rung["why"], (value, y), (6, -6), fontsize=8.5, color=ink)
     here = f", {rung['here']:,.0f} per second here" if rung["here"] else ""
     return f"{rung['lesson']} {rung['what']}: {told}{here}"

@@ -174,11 +174,7 @@ def show_formula(answer):
             line.set_marker("None")
     axes.set_xticks((1, 8, 64, 512, 2048, 16384, 131072))
     axes.set_ylim(1, 40)
-    look = {"color": plots.FAINT, "linewidth": 1, "linestyle": (0, (2, 2)), "label": "_even"}
-    axes.axvline(even, **look)
-    note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
-    for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly work", "left")):
-        axes.annotate(words, (even, 0.03), (side, 0), color=plots.FAINT, ha=ha, **note)
+    plots.split(axes, even, "mostly overhead", "mostly work")
     first, last = (128 * formula(*exercises.layer(rows), card)[0] for rows in (1, 2048))
     told = f"by formula {first:.2g} ms for one row, {last:.2g} for 2,048; measured {measured[1][0]:.2g} and {measured[1][-1]:.2g}"
     figures.show(

@@ -108,22 +108,17 @@ def _draw(rows, title):
     """The picture of one job, for pages that draw no chart."""
     figure, (left, right) = plots.panels(title, 1, 2, (7.3, 2.9), sharey=True)
     rows = sorted(rows, key=lambda row: not row["fits"])
-    look = {"height": 0.6, "facecolor": "none", "edgecolor": plots.GPU, "linewidth": 1.4}
-    note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
-    for y, row in enumerate(row for row in rows if row["fits"]):
-        left.barh(y, row["minutes"], **look)
-        left.plot((row["low"], row["high"]), (y, y), color=plots.GPU, linewidth=1.2)
-        left.annotate(plots.number(row["minutes"], 2), (row["high"], y), (5, 0), **note)
-        right.barh(y, row["usd"], **look)
-        right.plot((row["usd_low"], row["usd_high"]), (y, y), color=plots.GPU, linewidth=1.2)
-        right.annotate(f"${row['usd']:.2f}", (row["usd_high"], y), (5, 0), **note)
-    for axes, name in ((left, "minutes per epoch"), (right, "dollars per epoch")):
-        plots.tidy(axes)
+    for axes, name, fields, words in (
+        (left, "minutes per epoch", ("low", "minutes", "high"), "{:.2g}"),
+        (right, "dollars per epoch", ("usd_low", "usd", "usd_high"), "${:.2f}"),
+    ):
+        forecasts = {
+            row["named"]: tuple(row["fits"] * row[each] for each in fields) for row in rows
+        }
+        told = {row["named"]: words.format(row[fields[1]]) if row["fits"] else "" for row in rows}
+        plots.draw_bars(axes, forecasts, colors=plots.GPU, words=told)
         axes.set(xlabel=name, xticks=())
-        axes.grid(False)
         axes.margins(x=0.3)
-    left.set_yticks(range(len(rows)), [row["named"] for row in rows])
-    left.invert_yaxis()
     return figure
 
 

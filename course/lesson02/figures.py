@@ -18,20 +18,18 @@ def first_picture():
     cpu, gpu = (row["time_ms"] for row in _shapes(4096))
     fast, slow = _copy_ms(_fast_rate()), _copy_ms(_slow_rate())
     title = f"A GPU {cpu / gpu:.0f} times as fast as the CPU would lose if it had to copy the weights first"
-    figure, axes = plots.new_figure(title, "ms for one input", size=(7.4, 2.1))
-    axes.barh(0, cpu, height=0.62, color=plots.CPU)
-    hollow = {"height": 0.62, "color": CARD, "edgecolor": plots.COPY, "linewidth": 1.8}
-    axes.barh(-1, slow, linestyle="--", **hollow)
-    axes.barh(-1, fast, **hollow)
-    axes.barh([-1, -1, -2], gpu, height=0.62, left=[fast, slow, 0], color=plots.GPU)
-    note = {"textcoords": "offset points", "va": "center", "fontsize": 9, "color": INK}
-    axes.annotate("the copy, by forecast", (0, -1), (8, 0), **note)
-    axes.annotate("or up to here, at a slower rate", (fast + gpu, -1), (8, 0), **note)
     told = (f"{cpu:.0f}", f"{fast + gpu:.0f} to {slow + gpu:.0f}", f"{gpu:.0f}")
-    for y, (x, words) in enumerate(zip((cpu, slow + gpu, gpu), told, strict=True)):
-        axes.annotate(words, (x, -y), (5, 0), weight="bold", **note)
-    axes.set_yticks([0, -1, -2], ["16-core CPU", "RTX 4090, copy first", "RTX 4090, weights there"])
-    axes.tick_params(axis="y", labelcolor=INK)
+    names = ("16-core CPU", "RTX 4090, copy first", "RTX 4090, weights there")
+    lengths = ({"CPU": cpu}, {"": slow, "GPU": gpu}, {"GPU": gpu})
+    rows = dict(zip(names, lengths, strict=True))
+    figure, axes = plots.new_figure(title, "ms for one input", size=(7.4, 2.1))
+    plots.draw_bars(axes, rows, colors={"": CARD}, words=dict(zip(names, told, strict=True)))
+    hollow = {"height": 0.62, "color": CARD, "edgecolor": plots.COPY, "linewidth": 1.8}
+    axes.barh(1, slow, linestyle="--", zorder=2, **hollow)
+    axes.barh(1, fast, zorder=2, **hollow)
+    axes.barh(1, gpu, height=0.62, left=fast, color=plots.GPU, zorder=2)
+    plots.note(axes, "the copy, by forecast", (0, 1), (8, 0))
+    plots.note(axes, "or up to here, at a slower rate", (fast + gpu, 1), (8, 0))
     axes.set_xticks([])
     axes.margins(x=0.13)
     axes.grid(False)
@@ -133,7 +131,7 @@ def show_small_copies(answer, times, device):
     figure = _by_size(
         lines, f"Below about {round(even, -4) / 1000:.0f} kB, a copy is mostly overhead", name
     )
-    _mark(figure.axes[0], even)
+    plots.split(figure.axes[0], even, "mostly overhead", "mostly transfer")
     told = f"{fitted[0]:.0f} µs + bytes ÷ {fitted[1]:.1f} GB/s"
     figures.show(figure, f"µs by bytes in one copy: {told} is flat at first, then rises.")
 
@@ -161,14 +159,6 @@ def _microseconds(group):
         for label, (sizes, rates) in group.items()
     }
     return type(group)(group.kind, lines, group.sources)
-
-
-def _mark(axes, even):
-    """Mark where overhead and transfer take equally long."""
-    axes.axvline(even, color=plots.FAINT, linewidth=1, linestyle=(0, (2, 2)), label="_even")
-    note = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "fontsize": 9}
-    for side, words, ha in ((-6, "mostly overhead", "right"), (6, "mostly transfer", "left")):
-        axes.annotate(words, (even, 0.03), (side, 0), color=plots.FAINT, ha=ha, **note)
 
 
 def show_crossing():

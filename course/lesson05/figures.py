@@ -14,10 +14,6 @@ from helpers import plots
 from helpers.training import train_step
 from practice_gpus import practice_gpus
 
-_OFFSET = {"textcoords": "offset points"}
-_TEXT = {"fontsize": 9, "color": plots.INK}
-
-
 # --- one step ---------------------------------------------------------------------------------------
 OPTIMIZERS = {
     "SGD": torch.optim.SGD,
@@ -131,17 +127,17 @@ def _draw_hills(title, found):
         peak = f"{_peak((sizes, time))} MiB"
         span = f"{time.low_ms / 1e3:.1f} to {time.high_ms / 1e3:.1f} s"
         told[words] = f"{peak}, {span}"
-        place = {"va": "top", "xycoords": "axes fraction", "color": plots.INK}
-        axes.annotate(words, (0.03, 0.99), fontsize=9, **place)
-        axes.annotate(peak, (0.03, 0.91), fontsize=13, weight="bold", **place)
-        axes.annotate(span, (0.03, 0.81), fontsize=9, **place)
+        place = {"va": "top", "xycoords": "axes fraction"}
+        plots.note(axes, words, (0.03, 0.99), (1, 0), **place)
+        plots.note(axes, peak, (0.03, 0.91), (1, 0), fontsize=13, weight="bold", **place)
+        plots.note(axes, span, (0.03, 0.81), (1, 0), **place)
         axes.set_xticks([])
         axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     highest = max(max(sizes) for sizes, _ in found.values())
     row[0].set_ylim(0, 1.4 * highest)
     row[0].set_yticks(range(0, int(highest) + 1, 1000))
     row[0].set_ylabel("MiB in use")
-    figure.supxlabel("allocations and releases, in their order", **_TEXT)
+    figure.supxlabel("allocations and releases, in their order", fontsize=9, color=plots.INK)
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
 
 
@@ -166,20 +162,16 @@ def draw_bert():
     """Return (Figure, sentence): what `bert` returns."""
     data = measurements.published("bert_memory_v100")
     [floor] = data.rows("floor", way="one tiny tensor")
+    context = floor["memory_mib"] / 1024
     title = "BERT-large, measured on a V100: a third of the memory in the same time"
     unit = "GiB in use on the card, context and cache included"
-    figure, axes = plots.new_figure(title, unit, "", (7.4, 2.9))
-    told = {}
-    for y, (words, (size, seconds)) in enumerate(bert().items()):
-        told[words] = f"{plots.number(size)} GiB, {seconds:.0f} s"
-        axes.barh(y, size, height=0.62, color=plots.GPU)
-        axes.barh(y, floor["memory_mib"] / 1024, height=0.62, color=plots.GREENS[4])
-        axes.annotate(told[words], (size, y), (6, 0), va="center", **_OFFSET, **_TEXT)
-    axes.annotate("context", (0, -0.33), (0, 1), **_OFFSET, fontsize=8, color=plots.INK)
-    axes.set_yticks(range(len(told)), told)
-    axes.invert_yaxis()
+    told = {words: f"{plots.number(size)} GiB, {s:.0f} s" for words, (size, s) in bert().items()}
+    parts = {words: {"": context, "GPU": size - context} for words, (size, _) in bert().items()}
+    colors, size = {"": plots.GREENS[4]}, (7.4, 2.9)
+    figure = plots.bars(parts, title, unit, colors=colors, words=told, size=size)
+    [axes] = figure.axes
+    plots.note(axes, "context", (0, -0.33), (1, 6), fontsize=8)
     axes.grid(False)
-    axes.set_xlim(0, 18)
-    axes.set_ylim(top=-0.7)
+    axes.set(xlim=(0, 18), ylim=(len(parts) - 0.5, -0.7))
     plots.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."

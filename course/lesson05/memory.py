@@ -170,8 +170,7 @@ def draw_step(
 def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:
     """Write `words` beside `place`, `offset` points away, with a line to it."""
     arrow = {"arrowstyle": "-", "color": plots.INK, "linewidth": 0.8}
-    look = {"textcoords": "offset points", "fontsize": 9, "color": plots.INK, "ha": side}
-    axes.annotate(words, place, offset, arrowprops=arrow, **look)
+    plots.note(axes, words, place, offset, ha=side, va="baseline", arrowprops=arrow)
 
 
 def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
@@ -180,23 +179,14 @@ def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
     for part in GROUND[:-1]:
         size = sizes[part][-1]
         if size > 0.03 * axes.get_ylim()[1]:
-            axes.annotate(part, (1, bottom + size / 2), (6, 0), **_RIGHT)
+            plots.note(axes, part, (1, bottom + size / 2), xycoords=("axes fraction", "data"))
         bottom += size
     hill = sizes["activations"]
     top = hill.index(max(hill))
     below = sum(sizes[part][top] for part in GROUND[:-1])
     place = (top, below + 0.4 * hill[top])
     if hill[top] > 0.06 * axes.get_ylim()[1]:
-        axes.annotate("activations", place, ha="center", fontsize=9, color=plots.INK)
-
-
-_RIGHT = {
-    "xycoords": ("axes fraction", "data"),
-    "textcoords": "offset points",
-    "va": "center",
-    "fontsize": 9,
-    "color": plots.INK,
-}
+        plots.note(axes, "activations", place, (0, 0), va="baseline")
 
 
 def source_line(frames: Sequence[dict[str, Any]]) -> str:

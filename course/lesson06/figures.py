@@ -45,7 +45,7 @@ def first_picture():
     )
     for words, height, color, mark in told:
         axes.plot(5.4, height, mark, color=color, fillstyle="none" if mark == "o" else "full")
-        axes.annotate(words, (5.55, height), color=plots.INK, va="center")
+        plots.note(axes, words, (5.55, height), (1, 0), fontsize=10)
     off = max((grad - whole).abs().max() for grad in (first, second))
     return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
 
@@ -179,23 +179,15 @@ def measured_runs():
 
 def draw_rule(runs, speedup):
     """Return (Figure, sentence): what `speedup` says of `runs` beside what was measured, for each GPU in %."""
-    by_rule, measured = {}, {}
-    for run, (offer, gain) in runs.items():
-        by_rule[run] = 100 * speedup(*offer) / offer[0]
-        measured[run] = 100 * gain / offer[0]
+    by_rule = {run: 100 * speedup(*offer) / offer[0] for run, (offer, _) in runs.items()}
+    measured = {run: 100 * gain / offer[0] for run, (offer, gain) in runs.items()}
     title = "The rule is a little high over fast links, and too low over the slow one"
     series = [plots.forecast({"the rule": by_rule}), {"measured": measured}]
-    colors = {"the rule": plots.GPU, "measured": plots.GPU}
-    figure = plots.dots(series, title, "throughput per GPU, % of one GPU alone", colors=colors)
-    figure.axes[0].set(xlim=(0, 104), ylim=(-len(runs) + 0.5, 0.5))
-    for row, run in enumerate(runs):
-        ends = sorted((by_rule[run], measured[run]))
-        for x, side, align in zip(ends, (-6, 6), ("right", "left"), strict=True):
-            note = {"textcoords": "offset points", "va": "center", "ha": align, "fontsize": 9}
-            figure.axes[0].annotate(f"{x:.0f}", (x, -row), (side, 0), **note)
-    plots.sources(
-        figure, *(f"published: {published(n).source}" for n in ("ddp_v100", "ddp_3090ti"))
-    )
+    unit = "throughput per GPU, % of one GPU alone"
+    figure = plots.dots(series, title, unit, digits=2, colors=plots.GPU)
+    figure.axes[0].set_xlim(0, 104)
+    told = (f"published: {published(name).source}" for name in ("ddp_v100", "ddp_3090ti"))
+    plots.sources(figure, *told)
     told = "; ".join(f"{run}: {by_rule[run]:.0f} by the rule, {measured[run]:.0f}" for run in runs)
     return figure, f"{title}. Per GPU, in %: {told} measured."
 

@@ -10,8 +10,6 @@ from helpers import plots
 PEAK = 989  # TFLOP/s of an H100 SXM in bfloat16, by its data sheet
 BANDWIDTH = 3.35  # TB/s
 HOLLOW = (plots.GPU + "22", plots.GPU + "66")  # a forecast: so far, and what is new
-_TEXT = {"fontsize": 9, "color": plots.INK}
-_POINTS = {"textcoords": "offset points", "va": "center", **_TEXT}
 
 
 def first_picture():
@@ -43,15 +41,13 @@ def _ladder(rungs, title, unit, size):
         if forecast:
             axes.plot([low, high], [y, y], color=plots.INK, marker="|", linewidth=0.9)
         gain = f"× {value / best:.2f}" if best else ""
-        told = plots.number(value, 3) if forecast else f"{value:,}"
-        told = "   ".join(filter(None, (told, gain, word)))
+        told = [plots.number(value, 3) if forecast else f"{value:,}", gain, word]
         # beside its range, a forecast's words would read as its length
-        place = most if forecast else high
-        axes.annotate(told, (place, y), (8, 0), **_POINTS | {"fontsize": 8.5})
+        told = "   ".join(filter(None, told))
+        plots.note(axes, told, (most if forecast else high, y), (8, 0), fontsize=8.5)
         best = max(best, value)
     axes.set_yticks(range(len(rungs)), [name for name, *_ in rungs])
-    axes.set_xlim(0, (1.33 if forecast else 1.2) * most)
-    axes.set_ylim(len(rungs) - 0.5, -0.6)
+    axes.set(xlim=(0, (1.33 if forecast else 1.2) * most), ylim=(len(rungs) - 0.5, -0.6))
     axes.grid(False)
     axes.tick_params(axis="y", labelcolor=plots.INK)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -120,8 +116,7 @@ def draw_formats(card):
         rates[name] = max(rates.get(name, 0), row["tflop_per_s"])
     gain = rates["float16"] / rates["float32"]
     title = f"{card}: float16 has {plots.number(gain, 2)} times the throughput of float32"
-    label, colors = "TFLOP/s, best of five sizes of matmul", dict.fromkeys(rates, plots.GPU)
-    figure = plots.bars(rates, title, label, colors=colors)
+    figure = plots.bars(rates, title, "TFLOP/s, best of five sizes of matmul", colors=plots.GPU)
     plots.sources(figure, f"published: {data.source}")
     loses = rates["bfloat16"] < rates["float32"]
     return figure, title + (", and bfloat16 is slower than both." if loses else ".")
@@ -145,10 +140,8 @@ def show_multiplications():
     axes.plot(counts, times, "o-", color=plots.GPU, linewidth=1.8, markersize=5)
     ridge = 19.5e12 / (rows[0]["gb_per_s"] * 1e9)  # the data sheet's FLOP/s over the bytes it read
     corner = 4 * ridge - 1  # k multiply-adds are 2 k + 2 operations for 8 bytes
-    axes.axvline(corner, color=plots.INK, linestyle=":", linewidth=1.2)
-    axes.annotate(f"ridge point: {ridge:.0f} operations per byte", (corner + 3, 4.2), **_TEXT)
-    axes.annotate("memory-bound", (2, 1.5), **_TEXT)
-    axes.annotate("compute-bound", (165, 2.5), **_TEXT)
+    plots.split(axes, corner, "memory-bound", "compute-bound")
+    plots.note(axes, f"ridge point: {ridge:.0f} operations per byte", (corner, 4.2))
     axes.set(ylim=(0, 4.7), xlim=(-6, 250))
     plots.sources(figure, f"published: {data.source}, an A100 with 40 GB, float32")
     figures.show(figure, f"{title}; 240 take {plots.number(times[-1])} times as long.")
@@ -170,10 +163,10 @@ def show_roofline():
     axes.set(xscale="log", yscale="log", xlim=(0.08, 8000), ylim=(0.03, 2200))
     ridge = PEAK / BANDWIDTH
     axes.plot([0.08, ridge, 8000], [0.08 * BANDWIDTH, PEAK, PEAK], color=plots.INK, zorder=1)
-    axes.annotate(f"bfloat16, ridge at {ridge:.0f}", (8000, PEAK), (0, 7), ha="right", **_POINTS)
-    axes.annotate(f"HBM: {BANDWIDTH} TB/s", (1.2, 7), rotation=26, **_TEXT)
+    plots.note(axes, f"bfloat16, ridge at {ridge:.0f}", (8000, PEAK), (-1, 7))
+    plots.note(axes, f"HBM: {BANDWIDTH} TB/s", (1.2, 7), (1, 0), rotation=26, va="baseline")
     for place, name in NAMES.items():
-        axes.annotate(name, place, va="center", **_TEXT)
+        plots.note(axes, name, place, (1, 0))
     colors = (plots.WAIT, plots.GREENS[2], plots.GREENS[0])
     for (case, program, _), look, color in zip(STRIPS, "oDs", colors, strict=True):
         for x, rate in kernels_by_shape(traces.case(case)):

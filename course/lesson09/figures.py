@@ -212,10 +212,7 @@ def rates(limit, weights):
     colors = dict(zip(series, (plots.GPU, plots.WAIT), strict=True))
     unit = "tokens per second of Llama-2-7B, one conversation, A100 limited to 330 W of 400"
     figure = plots.dots(series, title, unit, colors=colors)
-    figure.axes[0].set(xlim=(0, None), ylim=(-2.4, 0.7))
-    for row, both in enumerate(zip(measured.values(), most.values(), strict=True)):
-        for rate in both:
-            figure.axes[0].annotate(f"{rate:.0f}", (rate, 0.2 - row), ha="center", fontsize=9)
+    figure.axes[0].set_xlim(left=0)
     plots.sources(figure, f"published: {source.source}", f"data sheet: {most_gb_s:,} GB/s")
     told = ", ".join(f"{name} {measured[name]:.0f} of {most[name]:.0f}" for name in measured)
     return figure, f"{title}. Tokens per second: {told}."
@@ -228,20 +225,20 @@ def a_step(limit, weights, tokens=300):
         stored = "int4" if "int4" in card else "bfloat16"
         gb_s = get_card("H100 SXM" if "H100" in card else "A100 80").bandwidth
         rate, alone = (limit(weights, BITS[stored], chats, n, gb_s) for n in (tokens, 0))
-        begins, ends = (0, 1000 / alone), (1000 / alone, 1000 / rate)
+        weights_ms, caches_ms = 1000 / alone, 1000 / rate - 1000 / alone
         many = f" each, {chats * rate:,.0f} in all" * (chats > 1)
         title = f"{chats} chat{'s' * (chats > 1)}: at most {rate:.0f} tokens per second{many}"
         unit = f"ms of one step, {card}, {gb_s:,} GB/s"
-        figure, axes = plots.new_figure(title, unit, size=(7.4, 1.9))
-        colors = plots.MEMORY["parameters"], plots.MEMORY["activations"]
-        for row, (begin, end, color) in enumerate(zip(begins, ends, colors, strict=True)):
-            axes.barh(row, end - begin, 0.6, begin, color=color)
-            told = f" {plots.number(end - begin, 2)} ms"
-            axes.text(end, row, told, va="center", color=plots.INK)
-        axes.set(xlim=(0, 20), ylim=(1.6, -0.6), xticks=range(0, 21, 5))
-        axes.set_yticks(range(2), ["weights", "caches"])
-        axes.grid(False, axis="y")
-        reading = f"{ends[0]:.1f} ms for the weights, {ends[1] - ends[0]:.1f} for the caches"
+        read = {
+            "weights": {"parameters": weights_ms},
+            "caches": {"": weights_ms, "activations": caches_ms},
+        }
+        told = {
+            name: f"{plots.number(ms, 2)} ms" for name, ms in zip(read, (weights_ms, caches_ms))
+        }
+        figure = plots.bars(read, title, unit, colors={"": plots.CARD}, words=told, size=(7.4, 1.9))
+        figure.axes[0].set(xlim=(0, 20), xticks=range(0, 21, 5))
+        reading = f"{weights_ms:.1f} ms for the weights, {caches_ms:.1f} for the caches"
         return figure, f"{title}. A step on {card} reads {reading}."
 
     return draw

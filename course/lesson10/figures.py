@@ -6,6 +6,7 @@ from itertools import product
 from course.checks.core import chosen
 from course.lesson10.exercises import bytes as bytes_exercise
 from course.lesson10.plans import JOBS, ROOM, fits, forecast, is_plan, works
+from course.pictures.cells import box
 from course.pictures.moving import PALE
 from course.show import figures, vega
 from helpers import plots
@@ -20,7 +21,7 @@ NOTE = {"fontsize": 9, "color": plots.INK}
 def first_picture(room=80, across=27):
     """Return (Figure, alternative text): H100s that 16 bytes for each parameter of Llama 3.1 fill, each a square."""
     title = "Not counting activations, Llama 3.1 405B fills 81 H100s"
-    figure, axes = plots.new_figure(title, size=(7.4, 2.8))
+    figure, axes = plots.drawing(title, (7.4, 2.8))
     top, told = 0, []
     for billions in (8, 70, 405):
         full = 16 * billions / room
@@ -35,7 +36,6 @@ def first_picture(room=80, across=27):
         axes.text(min(count, across) + 0.3, top, f"× {count}", va="center", **NOTE)
         top += math.ceil(count / across) + 0.7
     axes.set(xlim=(-5.2, across + 2), ylim=(top - 1, -0.8))
-    axes.set_axis_off()
     return figure, f"H100s that parameters, gradients and Adam fill: {', '.join(told)}."
 
 
@@ -54,8 +54,7 @@ def show_ranks(answer, billions=7, room=80):
     figure.set_size_inches(7.2, 3)
     axes = figure.axes[0]
     axes.set(ylim=(0, 120), xticks=[1, 2, 3, 4, 8, 16])
-    axes.axhline(room, color=plots.TROUBLE, linewidth=1.8)
-    axes.text(16, room + 3, f"a GPU has {room} GB", ha="right", color=plots.TROUBLE)
+    plots.limit(axes, room, f"a GPU has {room} GB")
     told = "on two ranks stage 2 70 GB and stage 3 56, on three stage 1 75"
     figures.show(figure, f"DDP 112 GB at any number; {told}.")
 
@@ -66,29 +65,27 @@ def show_run(results):
     speeds, whole = results["tokens_per_s"], results["ddp_bytes"]
     held = {"one process": whole, "DDP": whole, "FSDP": results["ranks"][0]}
     losses = {"one process": "alone", "DDP": "ddp", "FSDP": "losses"}
+    names = {way: f"{way}\nlast loss {results[losses[way]][-1]:.4f}" for way in held}
+    sizes = {
+        names[way]: {part: parts[part] / 2**20 for part in SHARES} for way, parts in held.items()
+    }
     title = "One loss: FSDP trains like the others, with a quarter of the bytes on each process"
-    size, wide = (7.4, 2.5), {"width_ratios": (1.7, 1)}
-    figure, (left, right) = plots.panels(title, 1, 2, size, sharey=True, **wide)
-    for way, parts in held.items():
-        label = f"{way}\nlast loss {results[losses[way]][-1]:.4f}"
-        sizes = [parts[part] / 2**20 for part in SHARES]
-        for place, (part, size) in enumerate(zip(SHARES, sizes, strict=True)):
-            left.barh(label, size, left=sum(sizes[:place]), color=plots.MEMORY[part])
-            if way == "one process":
-                middle = sum(sizes[:place]) + size / 2
-                name = {"fontsize": 8, "color": "white" if place < 2 else plots.INK}
-                left.text(middle, label, part, ha="center", va="center", **name)
-        left.text(sum(sizes) + 1, label, f"{sum(sizes):.1f}", va="center", **NOTE)
-        right.barh(label, speeds[way], color=plots.meaning(results["device"].upper()))
-        right.text(speeds[way], label, f" {speeds[way]:,.0f}", va="center", **NOTE)
-    labels = "MiB on each process", "tokens per second, together"
-    for axes, label in zip((left, right), labels, strict=True):
-        plots.tidy(axes)
-        axes.grid(False, axis="y")
+    figure, (left, right) = plots.panels(
+        title, 1, 2, (7.4, 2.5), sharey=True, width_ratios=(1.7, 1)
+    )
+    plots.draw_bars(left, sizes)
+    color = plots.meaning(results["device"].upper())
+    together = {names[way]: speeds[way] for way in held}
+    words = {name: f"{speed:,.0f}" for name, speed in together.items()}
+    plots.draw_bars(right, together, colors=color, words=words)
+    for bar, part in zip(left.patches, SHARES, strict=False):  # of the first row
+        place = (bar.get_x() + bar.get_width() / 2, 0)
+        ink = plots.INK if part == "optimizer" else "white"
+        plots.note(left, part, place, (0, 0), fontsize=8, color=ink)
+    for axes, label in ((left, "MiB on each process"), (right, "tokens per second, together")):
         axes.margins(x=0.2)
         axes.set_xlabel(label)
     right.locator_params(axis="x", nbins=3)
-    left.invert_yaxis()
     told = ", ".join(f"{way} {speed:,.0f}" for way, speed in speeds.items())
     figures.show(figure, f"{title}. Tokens per second: {told}.")
 
@@ -189,7 +186,7 @@ def show_sequence(gpus=2):
 
 
 def _show_matrices(title, matrices, gpus, told):
-    figure, axes = plots.new_figure(title, size=(7.4, 0.5 + 1.35 * gpus))
+    figure, axes = plots.drawing(title, (7.4, 0.5 + 1.35 * gpus))
     middle = TALL * (gpus - 1) / 2 + 1.5
     for gpu in range(gpus):
         top, left = TALL * gpu, 0
@@ -204,12 +201,10 @@ def _show_matrices(title, matrices, gpus, told):
             axes.text(left, top - 0.5, name, **NOTE)
             for row, column in product(range(rows), range(columns)):
                 place = {"rows": row * gpus // rows, "columns": column * gpus // columns}
-                held = place.get(split, gpu) == gpu
-                color = plots.GPU if held else PALE
-                axes.barh(top + row + 0.5, 0.94, 0.9, left + column, color=color)
+                color = plots.GPU if place.get(split, gpu) == gpu else PALE
+                box(axes, left + column, top + row + 0.03, 0.94, 0.94, color)
             left += columns + 2
     axes.set(xlim=(-5, left - 1.5), ylim=(TALL * gpus - 1.5, -1.5))
-    axes.set_axis_off()
     names = ", ".join(name.strip("@= ") for name, *_ in matrices)
     figures.show(figure, f"{title}. For each of {gpus} GPUs: {names}; {told}")
 
@@ -291,51 +286,35 @@ def _pipeline(title, stages, microbatches):
 def show_plans(plans):
     """Show what `plans` ask of a GPU, forecast: memory and time. A job without a plan for its GPUs gets no bars."""
     figure, (left, right) = plots.panels("", 1, 2, (7.4, 2.6), sharey=True)
-    good, told = 0, []
+    held, shares, words, good, told = {}, {}, ({}, {}), 0, []
     for name, job in JOBS.items():
         plan = plans.get(name)
         if not is_plan(plan) or math.prod(plan) != job.gpus:
-            told.append(f"{name}: no plan yet")
-            for axes in (left, right):
-                axes.barh(told[-1], 0)
-            continue
-        found = forecast(job, *plan)
-        good += works(job, plan)
-        row, gb = f"{name}: {' × '.join(map(str, plan))}", (found.state + found.activations) / 1e9
-        held = {"parameters": found.state / 1e9, "activations": found.activations / 1e9}
-        _stack(left, row, held, plots.MEMORY)
-        color = plots.INK if fits(found) else plots.TROUBLE
-        left.text(gb + 3, row, f"{gb:.0f}", **NOTE | {"color": color}, va="center")
-        if fits(found):
-            _stack(right, row, {"computes": found.computing}, {"computes": plots.GPU})
-            share = f"{found.computing:.0%}"
-            right.text(found.computing + 0.02, row, share, va="center", **NOTE)
+            row, found, share = f"{name}: no plan yet", None, 0
+            told.append(row)
+            held[row], words[0][row], words[1][row] = 0, "", ""
         else:
-            right.text(0.02, row, "doesn't fit", **NOTE | {"color": color}, va="center")
-        told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
+            row, found = f"{name}: {' × '.join(map(str, plan))}", forecast(job, *plan)
+            good += works(job, plan)
+            held[row] = {"parameters": found.state / 1e9, "activations": found.activations / 1e9}
+            gb, share = sum(held[row].values()), found.computing * fits(found)
+            words[0][row] = f"{gb:.0f}"
+            words[1][row] = f"{share:.0%}" if fits(found) else "doesn't fit"
+            told.append(f"{row}, {gb:.0f} GB, computes {found.computing:.0%} of the time")
+        shares[row] = share
+    plots.draw_bars(left, [plots.forecast(held)], words=words[0])
+    plots.draw_bars(right, [plots.forecast(shares)], colors=plots.GPU, words=words[1])
+    for memory, time in zip(left.texts, right.texts, strict=True):
+        if time.get_text() == "doesn't fit":
+            memory.set_color(plots.TROUBLE), time.set_color(plots.TROUBLE)
     left.axvline(ROOM / 1e9, color=plots.TROUBLE, linewidth=1.8)
-    left.text(ROOM / 1e9, -0.65, "80 GB", fontsize=9, color=plots.TROUBLE, ha="center")
-    for axes, label in (
-        (left, "GB on each GPU: state, then activations"),
-        (right, "share of the time that it computes"),
-    ):
-        plots.tidy(axes)
-        axes.grid(False)
-        axes.set_xlabel(label)
+    plots.note(left, "80 GB", (ROOM / 1e9, -0.65), (0, 0), color=plots.TROUBLE, va="bottom")
+    left.set_xlabel("GB on each GPU: state, then activations")
+    right.set_xlabel("share of the time that it computes")
+    left.grid(False), right.grid(False)
     left.margins(x=0.15)
-    left.invert_yaxis()
     right.set_xlim(0, 1.12)
     right.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    jobs = f"{good} of 4 jobs {'has' if good == 1 else 'have'} a good plan"
-    title = f"FSDP × tensor × pipeline, forecast: {jobs}"
+    title = f"FSDP × tensor × pipeline, forecast: {good} of 4 jobs {'has' if good == 1 else 'have'} a good plan"
     plots.set_title(figure, title)
     figures.show(figure, f"{title}. {'; '.join(told)}.")
-
-
-def _stack(axes, row, sizes, colors):
-    """Draw `sizes` one after the other, pale since they are forecast."""
-    left = 0
-    for name, size in sizes.items():
-        look = {"facecolor": colors[name] + "77", "edgecolor": colors[name]}
-        axes.barh(row, size, 0.7, left=left, **look)
-        left += size

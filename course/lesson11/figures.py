@@ -5,9 +5,22 @@ import math
 import torch
 
 from course.lesson11.traffic import total, trace, traffic
+from course.pictures.cells import box
 from course.show import figures
 from course.show.widgets import explore, slider
-from helpers.plots import FAINT, GPU, GREENS, INK, RULE, SMALL, blank_figure, set_title, tidy
+from helpers import plots
+from helpers.plots import (
+    FAINT,
+    GPU,
+    GREENS,
+    INK,
+    RULE,
+    SMALL,
+    blank_figure,
+    drawing,
+    set_title,
+    tidy,
+)
 
 PROGRAMS = (GREENS[3], GREENS[4])  # neighbors differ; black text can be read on each
 TOKENS, WIDTH = 8192, 64  # of the first picture: tokens, and the dimension of a head
@@ -26,10 +39,8 @@ def first_picture():
     tensors = [torch.empty(TOKENS, WIDTH, dtype=torch.half, device="meta") for _ in "qkv"]
     unfused = total(traffic(attend, *tensors)) / 1e6
     one = 4 * 2 * TOKENS * WIDTH / 1e6  # q, k, v and the result in float16
-    figure = blank_figure((7.3, 2.9))
     title = f"One kernel needs to move {one:.0f} MB where four operations move {unfused:.0f}"
-    set_title(figure, title)
-    axes = figure.subplots()
+    figure, axes = drawing(title, (7.3, 2.9))
     axes.text(0, 1.3, "four operations", fontsize=10, color=INK)
     left = 0
     for name, moved in STEPS.items():
@@ -39,12 +50,11 @@ def first_picture():
         left += 0.12
     axes.text(0, -0.32, "one kernel", fontsize=10, color=INK)
     for place in range(4):
-        _draw_area(axes, (0, -0.45 - 0.07 * place), 1, WIDTH / TOKENS, GPU)
+        box(axes, 0, -0.45 - 0.07 * place, 1, WIDTH / TOKENS, GPU)
     beside = f"{one:.1f} MB: q, k, v read, out written, {TOKENS:,} tokens × {WIDTH}, float16. Areas to scale."
     axes.text(1.1, -0.56, beside, fontsize=9, color=FAINT, va="center")
     axes.set(xlim=(-0.02, left), ylim=(-0.72, 1.4))
     axes.set_aspect("equal", anchor="W")
-    axes.axis("off")
     said = f"four operations move a square of scores six times, {unfused:.0f} MB with the rest"
     return figure, f"Areas to scale: {said}; one kernel moves four slivers, {one:.1f} MB."
 
@@ -52,18 +62,11 @@ def first_picture():
 def _draw_moved(axes, left, name):
     """Draw the scores (a square) as "read" or "write", or the sliver of another tensor; returns its right edge."""
     if name not in ("read", "write"):
-        _draw_area(axes, (left, 0), WIDTH / TOKENS, 1, GPU)
+        box(axes, left, 0, WIDTH / TOKENS, 1, GPU)
         return left + WIDTH / TOKENS
-    _draw_area(axes, (left, 0), 1, 1, GREENS[3] if name == "read" else GREENS[2])
-    middle = {"ha": "center", "va": "center", "fontsize": 9, "color": INK}
-    axes.text(left + 0.5, 0.5, f"{name} scores\n{2 * TOKENS**2 / 1e6:.0f} MB", **middle)
+    words = f"{name} scores\n{2 * TOKENS**2 / 1e6:.0f} MB"
+    box(axes, left, 0, 1, 1, GREENS[3] if name == "read" else GREENS[2], words)
     return left + 1
-
-
-def _draw_area(axes, corner, width, height, color):
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle(corner, width, height, facecolor=color, linewidth=0))
 
 
 def touched(seen, title):
@@ -127,16 +130,9 @@ def _draw_tensor(axes, name, tensor, programs, masked):
         numbers = programs.get(place, [])
         fill = PROGRAMS[numbers[0] % len(PROGRAMS)] if numbers else "white"
         text = ",".join(map(str, numbers)) if len(numbers) < 3 else f"{len(numbers)}×"
-        _draw_box(
-            axes,
-            *divmod(place, columns),
-            {"facecolor": fill, "edgecolor": FAINT, "linewidth": 0.8},
-            text,
-        )
+        _draw_box(axes, *divmod(place, columns), fill, text)
     for row, column in masked:
-        _draw_box(
-            axes, row, column, {"facecolor": "none", "edgecolor": FAINT, "linestyle": ":"}, "–"
-        )
+        _draw_box(axes, row, column, "none", "–", linestyle=":")
     rows = max(1, count // columns)
     beside = [column for _, column in masked]
     axes.set_xlim(min([0, *beside]) - 0.1, max([columns, *(place + 1 for place in beside)]) + 0.1)
@@ -149,12 +145,9 @@ def _draw_tensor(axes, name, tensor, programs, masked):
     axes.spines[:].set_visible(False)
 
 
-def _draw_box(axes, row, column, look, text):
-    from matplotlib.patches import Rectangle
-
-    axes.add_patch(Rectangle((column, row), 1, 1, **look))
-    middle = {"ha": "center", "va": "center", "fontsize": SMALL, "color": INK}
-    axes.text(column + 0.5, row + 0.5, text, **middle)
+def _draw_box(axes, row, column, color, text, **look):
+    edge = {"edgecolor": FAINT, "linewidth": 0.8, **look}
+    box(axes, column, row, 1, 1, color, text, fontsize=SMALL, **edge)
 
 
 def _said(seen):
@@ -238,21 +231,17 @@ def _draw_matrix(axes, name, on, step=None):
 def addresses(n=8, tile=4):
     """Show how a column of addresses and a row add up to a square of addresses: a tile of an n × n matrix."""
     rows, columns = range(tile, 2 * tile), range(tile)
-    figure = blank_figure((7.3, 3.2))
-    set_title(figure, "A column plus a row is a square of addresses")
-    axes = figure.subplots()
+    figure, axes = drawing("A column plus a row is a square of addresses", (7.3, 3.2))
     top, flat, square, matrix = (n - tile) / 2, tile / 2 - 0.6, tile + 4.2, 2 * tile + 5.4
-    on = {"facecolor": GREENS[3], "edgecolor": FAINT, "linewidth": 0.8}
-    off = on | {"facecolor": "white"}
     for i, row in enumerate(rows):
-        _draw_box(axes, top + i, 0, on, str(row * n))
-        _draw_box(axes, top + tile / 2 - 0.5, flat + i + 0.6, on, str(columns[i]))
+        _draw_box(axes, top + i, 0, GREENS[3], str(row * n))
+        _draw_box(axes, top + tile / 2 - 0.5, flat + i + 0.6, GREENS[3], str(columns[i]))
         for j, column in enumerate(columns):
-            _draw_box(axes, top + i, square + j, on, str(row * n + column))
+            _draw_box(axes, top + i, square + j, GREENS[3], str(row * n + column))
     for place in range(n * n):
         row, column = divmod(place, n)
-        look = on if row in rows and column in columns else off
-        _draw_box(axes, row, matrix + column, look, str(place))
+        color = GREENS[3] if row in rows and column in columns else "white"
+        _draw_box(axes, row, matrix + column, color, str(place))
     middle = {"ha": "center", "va": "center", "fontsize": 13, "color": INK}
     axes.text((1 + flat + 0.6) / 2, n / 2, "+", **middle)
     axes.text((flat + 0.6 + tile + square) / 2, n / 2, "=", **middle)
@@ -266,7 +255,6 @@ def addresses(n=8, tile=4):
         axes.text(x, y - 0.25, text, ha="center", va="bottom", fontsize=9, color=INK)
     axes.set(xlim=(-0.6, matrix + n + 0.1), ylim=(n + 0.1, -1))
     axes.set_aspect("equal", anchor="W")
-    axes.axis("off")
     said = f"{[row * n for row in rows]} as a column plus {list(columns)} as a row"
     figures.show(figure, f"{said}: the {tile * tile} addresses of a tile of an {n} × {n} matrix.")
 
@@ -364,45 +352,36 @@ def race(rows, title, caption):
 
     `rows` are (name, bytes loaded and stored or 0, bytes from memory at least, µs by forecast of each count or none, measured).
     """
-    figure = blank_figure((7.3, 0.52 * len(rows) + 1.25))
-    set_title(figure, title)
-    axes = figure.subplots()
-    most = max(loaded or least for _, loaded, least, *_ in rows) / 1e6
+    figure, axes = plots.new_figure(title, size=(7.3, 0.52 * len(rows) + 1.25))
+    most = max(loaded or least for _, loaded, least, *_ in rows)
     said = []
     for place, (name, loaded, least, times, measured) in enumerate(rows):
         forecast = " to ".join(f"{time:,.0f}" for time in sorted({round(t) for t in times}))
         forecast += " µs" * bool(times)
-        _draw_bytes(axes, place + 0.2 * bool(loaded), least, GPU, most)
-        if loaded:
-            _draw_bytes(axes, place - 0.2, loaded, GREENS[3], most)
-        axes.text(1.32 * most, place, forecast, **RIGHT_OF_BARS)
-        axes.text(1.62 * most, place, measured, **RIGHT_OF_BARS)
-        counts = f"{megabytes(loaded)} loaded and stored, " if loaded else ""
-        counts += f"{megabytes(least)} from memory at least"
-        counts += f", forecast {forecast}" * bool(times)
-        said.append(f"{name}: {counts}{measured and f', measured {measured}'}")
+        counts = {place - 0.2: (loaded, GREENS[3])} if loaded else {}
+        counts[place + 0.2 * bool(loaded)] = least, GPU
+        for y, (count, color) in counts.items():
+            axes.barh(y, count, height=0.34, color=color)
+            plots.note(axes, megabytes(count), (count, y))
+        plots.note(axes, forecast, (1.32 * most, place), (1, 0))
+        plots.note(axes, measured, (1.62 * most, place), (1, 0))
+        told = f"{megabytes(loaded)} loaded and stored, " if loaded else ""
+        told += f"{megabytes(least)} from memory at least"
+        told += f", forecast {forecast}" * bool(times)
+        said.append(f"{name}: {told}{measured and f', measured {measured}'}")
     for x, words, color in (
         (0, "loaded and stored", GREENS[2]),
-        (0.42 * most, "from memory at least", GPU),
-        (1.32 * most, "forecast", INK),
-        (1.62 * most, "measured" if rows[0][-1] else "", INK),
+        (0.42, "from memory at least", GPU),
+        (1.32, "forecast", INK),
+        (1.62, "measured" if rows[0][-1] else "", INK),
     ):
-        axes.text(x, -0.8, words, fontsize=9, color=color, fontweight="bold", va="center")
+        plots.note(axes, words, (x * most, -0.8), (1, 0), color=color, fontweight="bold")
     axes.set(xlim=(0, (2.1 if rows[0][-1] else 1.66) * most), ylim=(len(rows) - 0.4, -1.1))
-    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=9, color=INK)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], color=INK)
     axes.set_xticks([])
-    axes.tick_params(length=0)
-    axes.set_facecolor("none")
+    axes.grid(False)
     axes.spines[:].set_visible(False)
     figures.show(figure, f"{'; '.join(said)}.", caption)
-
-
-RIGHT_OF_BARS = {"va": "center", "fontsize": 9, "color": INK}
-
-
-def _draw_bytes(axes, place, count, color, most):
-    axes.barh(place, count / 1e6, height=0.34, color=color)
-    axes.text(count / 1e6 + 0.012 * most, place, megabytes(count), **RIGHT_OF_BARS)
 
 
 def megabytes(count):

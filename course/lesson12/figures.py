@@ -6,6 +6,7 @@ from course import show
 from course.checks import puzzle
 from course.lesson12.exercises import loads_per_ffma, per_ffma, with_results
 from course.measurements import published
+from course.pictures.cells import box, grid
 from course.show.figures import show as show_figure
 from helpers import plots
 from helpers.plots import (
@@ -18,12 +19,14 @@ from helpers.plots import (
     TROUBLE,
     WAIT,
     blank_figure,
+    drawing,
     set_title,
 )
 from practice_gpus.cards import get_card
 
 SECTOR = 32  # bytes
 FLOATS = 8  # in a sector
+MOVED = COPY + "73"  # bytes that move unused
 SIDE, TILE = 64, 32  # of the matrices that are transposed here, and of a block's tile
 WAYS = {  # who is what of a product of matrices: floats used of each sector of `a` and of `b` that a multiply-add of a warp asks for
     "row from threadIdx.x": ([1] * 32, [1], "a warp reads a column"),
@@ -46,14 +49,7 @@ def first_picture():
     for (left, right), (words, (of_a, of_b, name)) in zip(axes, WAYS.items(), strict=True):
         count = len(of_a) + len(of_b)
         left.text(0, 1.5, words, fontsize=10, color=INK, family="monospace")
-        left.text(
-            34,
-            1.5,
-            f"{count} sectors",
-            fontsize=10,
-            color=INK,
-            ha="right",
-        )
+        left.text(34, 1.5, f"{count} sectors", fontsize=10, color=INK, ha="right")
         _strip(left, 0, of_a)
         _strip(left, len(of_a) + 1, of_b)
         left.text(0, -0.95, f"{len(of_a)} of a, {len(of_b)} of b", fontsize=9, color=FAINT)
@@ -75,11 +71,9 @@ def first_picture():
 
 def _strip(axes, start, used):
     """Draw sectors from place `start` on: green the floats `used` of each, amber what moves with them."""
-    from matplotlib.patches import Rectangle
-
     for place, floats in enumerate(used, start):
-        axes.add_patch(Rectangle((place, 0), 0.86, 1, facecolor=COPY, alpha=0.45))
-        axes.add_patch(Rectangle((place, 0), 0.86, floats / FLOATS, facecolor=GPU))
+        box(axes, place, 0, 0.86, 1, MOVED)
+        box(axes, place, 0, 0.86, floats / FLOATS, GPU)
 
 
 def sectors(source, cases):
@@ -90,33 +84,21 @@ def sectors(source, cases):
 
     code = kernels.compile(source, "read", threads=32)
     x, out = torch.rand(1024), torch.empty(32)
-    counted = {
-        f"x[{words}]": kernels.run(code, 1, 32, x, out, *numbers)
-        for words, numbers in cases.items()
-    }
-    figure = blank_figure((7.0, 0.5 * len(counted) + 1.1))
-    numbers = {words: result.sectors_per_request("load") for words, result in counted.items()}
-    set_title(
-        figure,
-        f"One request of a warp touches {min(numbers.values()):.0f} to {max(numbers.values()):.0f} sectors",
-    )
-    axes = figure.subplots()
-    for place, (words, count) in enumerate(numbers.items()):
-        used = counted[words].useful("load") / counted[words].moved("load")
-        axes.barh(place, count * used, color=GPU, height=0.62)
-        axes.barh(place, count * (1 - used), left=count * used, color=COPY, alpha=0.45, height=0.62)
-        axes.text(
-            count + 0.4,
-            place,
-            f"{count:.3g}, {100 * used:.3g}% used",
-            va="center",
-            fontsize=9,
-            color=INK,
-        )
-    axes.set_yticks(range(len(numbers)), numbers, fontsize=9, family="monospace")
-    _plain(axes, "sectors of 32 bytes per request of a warp; green: the bytes that it uses")
-    axes.invert_yaxis()
+    rows, words, numbers = {}, {}, {}
+    for case, values in cases.items():
+        name, result = f"x[{case}]", kernels.run(code, 1, 32, x, out, *values)
+        count = numbers[name] = result.sectors_per_request("load")
+        used = result.useful("load") / result.moved("load")
+        rows[name] = {"used": count * used, "moved": count * (1 - used)}
+        words[name] = f"{count:.3g}, {100 * used:.3g}% used"
+    title = f"One request of a warp touches {min(numbers.values()):.0f} to {max(numbers.values()):.0f} sectors"
+    unit = "sectors of 32 bytes per request of a warp; green: the bytes that it uses"
+    colors, size = {"used": GPU, "moved": MOVED}, (7.0, 0.5 * len(rows) + 1.1)
+    figure = plots.bars(rows, title, unit, colors=colors, words=words, size=size)
+    [axes] = figure.axes
+    axes.set_yticks(range(len(rows)), rows, family="monospace")
     axes.set_xlim(0, 40)
+    axes.grid(False)
     said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
     what = "that a request of a warp touches, with the share of their bytes that is used"
     show_figure(
@@ -162,22 +144,20 @@ def climb(naive, tiled, yours):
     data = published("transpose_h100")
     speeds = {row["name"]: row["gb_per_s"] for row in data.rows()}
     values = [speeds[name] for name in counted]
-    figure = blank_figure((7.3, 0.66 * len(counted) + 1.2))
     gain, share = values[-1] / values[0], values[-1] / peak
-    set_title(
-        figure, f"Three changes took yencal to {gain:.2g} times the speed, {share:.0%} of the peak"
-    )
-    axes = figure.subplots()
+    title = f"Three changes took yencal to {gain:.2g} times the speed, {share:.0%} of the peak"
+    unit = "GB/s on an H100, measured by yencal with kernels of this kind (32,768 × 32,768)"
+    figure, axes = plots.new_figure(title, unit, size=(7.3, 0.66 * len(counted) + 1.2))
     said = []
     for place, (name, result) in enumerate(counted.items()):
         axes.barh(place + 0.14, speeds[name], height=0.4, color=GPU)
-        axes.text(speeds[name] + 30, place + 0.14, f"{speeds[name]:,.0f}", va="center", **NOTE)
+        plots.note(axes, f"{speeds[name]:,.0f}", (speeds[name], place + 0.14))
         axes.text(0, place - 0.22, f"{name}; our count: {_changed(result)}", va="center", **NOTE)
         said.append(f"{name}: {speeds[name]:,.0f}; our count: {_changed(result)}")
     axes.axvline(peak, color=FAINT, linewidth=1.4, linestyle="--")
-    axes.text(peak - 30, 0.14, f"data sheet: {peak:,}", ha="right", va="center", **NOTE)
+    plots.note(axes, f"data sheet: {peak:,}", (peak, 0.14), (-6, 0))
     axes.set(yticks=[], xlim=(0, 1.06 * peak), ylim=(len(counted) - 0.5, -0.5))
-    _plain(axes, "GB/s on an H100, measured by yencal with kernels of this kind (32,768 × 32,768)")
+    axes.grid(False)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     plots.sources(figure, data.source)
     show_figure(
@@ -216,33 +196,34 @@ def tiles(source, *sizes):
     least = min(sizes)
     multiplied(with_results(source, least), least, height=8)
     counted = {f"{size} × {size}": per_ffma(source, size) for size in sizes}
-    most = max(loads + spills for loads, spills, _ in counted.values())
-    best = min(counted, key=lambda name: sum(counted[name][:2]))
-    figure = blank_figure((7.3, 0.44 * len(counted) + 1.4))
-    set_title(figure, f"{best} results per thread take the fewest memory instructions per FFMA")
-    axes = figure.subplots()
+    rows = {
+        name: {"loads": loads, "LDL and STL": spills}
+        for name, (loads, spills, _) in counted.items()
+    }
+    most = max(sum(parts.values()) for parts in rows.values())
+    best = min(rows, key=lambda name: sum(rows[name].values()))
+    title = f"{best} results per thread take the fewest memory instructions per FFMA"
+    colors, size = {"loads": GPU, "LDL and STL": TROUBLE}, (7.3, 0.44 * len(counted) + 1.4)
+    words = {name: f"{sum(parts.values()):.3g}" for name, parts in rows.items()}
+    figure = plots.bars(rows, title, "", colors=colors, words=words, size=size)
+    [axes] = figure.axes
     said = []
     for place, (name, (loads, spills, compiled)) in enumerate(counted.items()):
-        axes.barh(place, loads, color=GPU, height=0.6)
-        axes.barh(place, spills, left=loads, color=TROUBLE, height=0.6)
-        together = f"{loads + spills:.3g}"
-        axes.text(loads + spills + 0.015 * most, place, together, va="center", **NOTE)
         share = f"{100 * compiled.occupancy.share:.3g}%"
-        axes.text(1.28 * most, place, f"{compiled.registers}", va="center", ha="right", **NOTE)
-        axes.text(1.55 * most, place, share, va="center", ha="right", **NOTE)
-        counts = f"{loads:.3g} loads, {spills:.3g} LDL and STL, together {together}"
+        plots.note(axes, f"{compiled.registers}", (1.28 * most, place), (-1, 0))
+        plots.note(axes, share, (1.55 * most, place), (-1, 0))
+        counts = f"{loads:.3g} loads, {spills:.3g} LDL and STL, together {words[name]}"
         said.append(f"{name}: {counts}; {compiled.registers} registers, occupancy {share}")
-    for x, words, color, side in (
-        (0, "loads", GPU, "left"),
-        (0.13 * most, "LDL and STL", TROUBLE, "left"),
-        (1.28 * most, "registers", INK, "right"),
-        (1.55 * most, "occupancy", INK, "right"),
-    ):
-        look = {"fontsize": 9, "fontweight": "bold", "va": "center", "ha": side}
-        axes.text(x, -0.8, words, color=color, **look)
+    heads = (
+        (0, "loads", 1),
+        (0.13, "LDL and STL", 1),
+        (1.28, "registers", -1),
+        (1.55, "occupancy", -1),
+    )
+    for x, head, side in heads:
+        look = {"fontweight": "bold", "color": colors.get(head, INK)}
+        plots.note(axes, head, (x * most, -0.8), (side, 0), **look)
     axes.set(xlim=(0, 1.56 * most), ylim=(len(counted) - 0.5, -1.1), xticks=[])
-    axes.set_yticks(range(len(counted)), counted, fontsize=9, color=INK)
-    _plain(axes, "")
     show_figure(
         figure, f"Bars, memory instructions per FFMA by results per thread. {'. '.join(said)}."
     )
@@ -250,21 +231,13 @@ def tiles(source, *sizes):
 
 def register_tiles():
     """Show four tiles of results per thread, with the numbers that each loads for them in a step of `k`."""
-    from matplotlib.patches import Rectangle
-
-    figure = blank_figure((7.3, 3.1))
-    set_title(figure, "R + C loads feed R × C multiply-adds")
-    axes = figure.subplots()
+    figure, axes = drawing("R + C loads feed R × C multiply-adds", (7.3, 3.1))
     said = []
     for slot, (rows, columns) in enumerate(((1, 1), (4, 1), (2, 2), (4, 4))):
         left = 6.4 * slot
-        for row in range(-1, rows):
-            for column in range(-1, columns):
-                if row < 0 and column < 0:
-                    continue
-                color = GREENS[4] if row < 0 or column < 0 else GPU
-                place = (left + column + 0.2 * (column >= 0), row + 0.2 * (row >= 0))
-                axes.add_patch(Rectangle(place, 0.9, 0.9, facecolor=color))
+        grid(axes, left - 1, 0.2, [[GREENS[4]]] * rows)
+        grid(axes, left + 0.2, -1, [[GREENS[4]] * columns])
+        grid(axes, left + 0.2, 0.2, [[GPU] * columns] * rows)
         axes.text(left - 1.4, 0.65, "a", ha="center", va="center", **NOTE)
         axes.text(left + 0.65, -1.4, "b", ha="center", va="center", **NOTE)
         loads, count = rows + columns, rows * columns
@@ -274,7 +247,6 @@ def register_tiles():
         axes.text(left - 1, 6.8, f"{loads / count:.3g} per FFMA", **NOTE)
         said.append(f"{rows} × {columns}: {words}, {loads / count:.3g} per FFMA")
     axes.set(xlim=(-2, 23.6), ylim=(7.1, -2), aspect="equal")
-    axes.axis("off")
     words = (
         "Four tiles of results per thread, with the numbers of a at their left and of b above them"
     )
@@ -283,75 +255,58 @@ def register_tiles():
 
 def multiprocessor():
     """Show one SM of an H100: four schedulers with their warps, cores and registers; shared memory with its banks."""
-    from matplotlib.patches import Rectangle
-
-    figure = blank_figure((7.3, 2.9))
-    set_title(figure, "One SM of an H100: four schedulers over one shared memory")
-    axes = figure.subplots()
-
-    def box(x, y, width, height, text, color, size=9):
-        axes.add_patch(
-            Rectangle((x, y), width, height, facecolor=color, edgecolor=INK, linewidth=0.8)
-        )
-        ink = "white" if color in (GPU, GREENS[0]) else INK
-        axes.text(
-            x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size, color=ink
-        )
-
+    figure, axes = drawing("One SM of an H100: four schedulers over one shared memory", (7.3, 2.9))
+    edge = {"edgecolor": INK, "linewidth": 0.8}
+    parts = {
+        57: ("scheduler, ≤ 16 warps", "white"),
+        46: ("16,384 registers", GREENS[4]),
+        35: ("32 FP32 cores", GPU),
+        24: ("tensor core", GREENS[0]),
+    }
     for x in range(0, 100, 25):
-        box(x + 0.5, 57, 24, 10, "scheduler, ≤ 16 warps", "white")
-        box(x + 0.5, 46, 24, 10, "16,384 registers", GREENS[4])
-        box(x + 0.5, 35, 24, 10, "32 FP32 cores", GPU)
-        box(x + 0.5, 24, 24, 10, "tensor core", GREENS[0])
+        for y, (words, color) in parts.items():
+            box(axes, x + 0.5, y, 24, 10, color, words, **edge)
     for bank in range(32):
-        box(bank * 3.1 + 0.5, 11, 2.9, 10, str(bank), GREENS[3], SMALL)
+        box(axes, bank * 3.1 + 0.5, 11, 2.9, 10, GREENS[3], str(bank), fontsize=SMALL, **edge)
     below = "shared memory and L1 cache, 256 KB: 32 banks, one 4-byte word each per cycle"
-    axes.text(0.5, 4.5, below, fontsize=9, color=INK)
+    axes.text(0.5, 4.5, below, **NOTE)
     axes.set(xlim=(0, 100.4), ylim=(2, 68))
-    axes.axis("off")
     words = (
         "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 FP32 cores and a tensor core; "
         "below them shared memory with 32 banks."
     )
-    figure.sources = ["NVIDIA, H100 Tensor Core GPU Architecture (whitepaper)"]
+    plots.sources(figure, "NVIDIA, H100 Tensor Core GPU Architecture (whitepaper)")
     show_figure(figure, words)
 
 
 def through_tile():
     """Show how a tile goes into shared memory by rows and comes out by columns, for one warp each."""
-    from matplotlib.patches import FancyArrowPatch, Rectangle
-
-    figure = blank_figure((7.3, 3.1))
-    set_title(figure, "In by rows, out by columns: global memory sees only rows")
-    axes = figure.subplots()
-
-    def grid(left, top, rows, columns, strong, color, pale=GREENS[4]):
-        for row in range(rows):
-            for column in range(columns):
-                on = (row, column) in strong
-                place = (left + column, top + row)
-                axes.add_patch(Rectangle(place, 0.9, 0.9, facecolor=color if on else pale))
-
-    def frame(left, top, side):
-        axes.add_patch(Rectangle((left, top), side, side, facecolor="none", edgecolor=FAINT))
-
+    title = "In by rows, out by columns: global memory sees only rows"
+    figure, axes = drawing(title, (7.3, 3.1))
     side, row, column = 6, 1, 4
-    frame(0, 0, 2 * side), frame(39, 0, 2 * side)
-    grid(side + 0.05, 0.05, side, side, {(row, j) for j in range(side)}, GPU)
-    grid(18 + 0.05, 3, side, side, {(row, j) for j in range(side)}, GPU)
-    for i in range(side):
-        axes.add_patch(Rectangle((18.05 + column, 3 + i), 0.9, 0.9, facecolor=COPY))
-    grid(39.05, side + 0.05, side, side, {(column, j) for j in range(side)}, COPY)
+    pale = [GREENS[4]] * side
+    loaded = [[GPU] * side if i == row else pale for i in range(side)]
+    read = [[COPY if j == column else color for j, color in enumerate(line)] for line in loaded]
+    stored = [[COPY] * side if i == column else pale for i in range(side)]
+    for left in (0, 39):
+        box(axes, left, 0, 2 * side, 2 * side, "none", edgecolor=FAINT, linewidth=1)
+    for left, top, colors in (
+        (0.05 + side, 0.05, loaded),
+        (18.05, 3, read),
+        (39.05, side + 0.05, stored),
+    ):
+        grid(axes, left, top, colors)
     arrows = (
         ((12.3, row + 0.5), (17.7, 3 + row + 0.5), GPU),
         ((24.4, 8), (38.6, side + column + 0.5), COPY),
     )
     for start, end, color in arrows:
-        look = {"arrowstyle": "-|>", "mutation_scale": 12, "color": color, "linewidth": 1.6}
-        axes.add_patch(FancyArrowPatch(start, end, **look))
+        look = {"arrowstyle": "-|>", "color": color, "linewidth": 1.6}
+        axes.annotate("", end, start, arrowprops=look)
     notes = (
         (0, -0.7, "x: the tile of block (1, 0)", INK),
         (18, 2.2, "tile", INK),
+        (18, 10.2, "in shared memory", FAINT),
         (39, -0.7, "out: the same tile, at (0, 1)", INK),
         (12.6, 0.3, "a warp loads a row", GPU),
         (25.4, 6.8, "a warp reads a column…", COPY),
@@ -359,9 +314,7 @@ def through_tile():
     )
     for x, y, words, color in notes:
         axes.text(x, y, words, fontsize=9, color=color, va="center")
-    axes.text(18, 10.2, "in shared memory", fontsize=9, color=FAINT, va="center")
     axes.set(xlim=(-0.3, 53), ylim=(12.5, -1.6), aspect="equal")
-    axes.axis("off")
     words = "One warp loads a row of x and puts it into a row of the tile; after the barrier, one warp reads a column of the tile"
     show_figure(
         figure, f"{words} and stores it as a row of out, where the tile lies at the mirrored place."
@@ -433,25 +386,13 @@ def ladder():
 
 def _draw_banks(axes, padding):
     """Draw the 32 banks as columns and the tile's words as cells: padding gray, column 0 of the tile filled."""
-    from matplotlib.patches import Rectangle
-
     width = 32 + padding
-    column = {(row * width) % 32 for row in range(32)}
-    for word in range(32 * width):
-        line, bank = divmod(word, 32)
-        color = WAIT if word % width >= 32 else GREENS[4]
-        if word % width == 0:
-            color = GPU if len(column) == 32 else TROUBLE
-        axes.add_patch(Rectangle((bank, line), 0.92, 0.86, facecolor=color))
-    lines = width
-    axes.set(xlim=(-0.3, 32.3), ylim=(lines + 0.5, -0.5))
+    strong = GPU if len({(row * width) % 32 for row in range(32)}) == 32 else TROUBLE
+    line = [strong, *[GREENS[4]] * 31, *[WAIT] * padding]
+    for word, color in enumerate(32 * line):
+        box(axes, word % 32, word // 32, 0.92, 0.86, color)
+    axes.set(xlim=(-0.3, 32.3), ylim=(width + 0.5, -0.5))
     axes.set_xticks([place + 0.46 for place in range(0, 32, 4)], range(0, 32, 4), fontsize=9)
     axes.set_yticks([])
-    axes.set_xlabel(
-        "bank of shared memory (strong color: column 0 of the tile; gray: padding)",
-        fontsize=9,
-        color=FAINT,
-    )
-    axes.tick_params(length=0)
-    axes.set_facecolor("none")
+    _plain(axes, "bank of shared memory (strong color: column 0 of the tile; gray: padding)")
     axes.spines[:].set_visible(False)

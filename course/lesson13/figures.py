@@ -21,7 +21,6 @@ PARTS = {
     "works": plots.GPU,
 }
 WAITS = tuple(PARTS)[:3]
-BESIDE = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "fontsize": 9}
 SMALL_LOSS = 10  # % of the time
 LOOK = {"frameon": False, "fontsize": 9, "ncols": 4}
 KINDS = {"communication": "communicates", "copy": "copies", "memset": "copies"}
@@ -60,25 +59,19 @@ def _labels():
 
 def ward(triage):
     """Return (Figure, alternative text): the share of its time that each patient loses, and to what."""
-    title = "Four of six wait. For patients 1 and 4, look at the kernels"
-    figure, axes = plots.new_figure(title, "% of the recorded time", size=(7.2, 2.7))
     rows = [traces.case(patient.case) for patient in PATIENTS]
     shares = [_shares(triage(trace), trace.length) for trace in rows]
-    order = sorted(range(len(rows)), key=lambda place: shares[place]["works"])
-    shares, labels = ([column[i] for i in order] for column in (shares, _labels()))
-    worst = [_worst(share) for share in shares]
-    left = [0.0] * len(rows)
-    for part, color in PARTS.items():
-        own = [share[part] for share in shares]
-        axes.barh(labels, own, 0.7, left, color=color, label=part)
-        left = [a + b for a, b in zip(left, own, strict=True)]
-    axes.invert_yaxis()
-    for row, words in enumerate(worst):
-        axes.annotate(words, (100, row), **BESIDE)
+    lost = dict(sorted(zip(_labels(), shares, strict=True), key=lambda row: row[1]["works"]))
+    worst = {label: _worst(share) for label, share in lost.items()}
+    parts = {label: {part: share[part] for part in PARTS} for label, share in lost.items()}
+    title = "Four of six wait. For patients 1 and 4, look at the kernels"
+    figure = plots.bars(parts, title, "% of the recorded time", 3, PARTS, worst, (7.2, 2.7))
+    [axes] = figure.axes
     axes.set_xlim(0, 100)
     axes.grid(visible=False)
-    figure.legend(loc="outside lower left", **LOOK)
-    words = [f"{label}: {told}" for label, told in zip(labels, worst, strict=True)]
+    keys = [axes.barh(0, 0, color=color, label=part) for part, color in PARTS.items()]
+    figure.legend(handles=keys, loc="outside lower left", **LOOK)
+    words = [f"{label}: {told}" for label, told in worst.items()]
     return figure, "Bars of six patients and the largest loss of each. " + ", ".join(words) + "."
 
 
@@ -104,7 +97,7 @@ def recovery():
     for row, trace in enumerate((before, after)):
         _strip(axes, row, trace, 1 / 1000)
     axes.axvline(limit, color=plots.INK, linestyle="dashed", linewidth=1)
-    axes.annotate("without any wait for the loader", (limit - 2, -0.45), ha="right", fontsize=9)
+    plots.note(axes, "without any wait for the loader", (limit - 2, -0.45), (-1, 0), va="bottom")
     axes.set(xlim=(0, before.length / 1000), ylim=(1.5, -0.85))
     axes.set_yticks((0, 1), ("no workers", "4 workers"))
     axes.grid(visible=False)
@@ -125,14 +118,11 @@ def growth():
     title = "The numbers grow with every layer, until float16 can't hold them"
     labels = "linear layer", "largest output in float32"
     figure, axes = plots.new_figure(title, *labels, size=(7.2, 2.9))
-    axes.axhline(limit, color=plots.TROUBLE, linewidth=1.8)
-    axes.text(0.65, limit * 1.4, f"float16 ends at {limit:,.0f}", color=plots.TROUBLE, fontsize=9)
+    plots.limit(axes, limit, f"float16 ends at {limit:,.0f}", left=True)
     places = range(1, len(largest) + 1)
     axes.plot(places, largest, "o-", color=plots.INK)
     for place, value in zip(places, largest, strict=True):
-        axes.annotate(
-            plots.number(value), (place, value), **BESIDE | {"xytext": (-6, 5), "ha": "right"}
-        )
+        plots.note(axes, plots.number(value), (place, value), (-6, 5))
     axes.set(yscale="log", ylim=(10, 1e6), xlim=(0.6, 5.2), xticks=places)
     axes.minorticks_off()
     told = ", ".join(plots.number(value) for value in largest)
@@ -148,4 +138,4 @@ def _strip(axes, row, trace, scale):
         if bars:
             axes.broken_barh(bars, (row - 0.35, 0.7), **look)
     text = f"{plots.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
-    axes.annotate(text, (trace.length * scale, row), **BESIDE)
+    plots.note(axes, text, (trace.length * scale, row))

@@ -18,7 +18,8 @@ from torch.utils.data import TensorDataset
 
 from course import show
 from course.checks import panel
-from course.checks.core import Exercise, NotAttempted, NotYet
+from course.checks.core import NotAttempted, NotYet
+from course.checks.words import exercise
 from course.lesson04.exercises import save_checkpoint
 from course.lesson06.exercises import to_ddp
 from course.lesson07.exercises import find_waits
@@ -242,56 +243,12 @@ def _stage(*names):
     return check
 
 
-def _exercise(name, title, names, hints, explanation):
-    key, source = f"14.{name}", "port = ex.SOLUTION"
-    return Exercise(key, title, _stage(*names), hints, SOLUTION, explanation, source, seconds=240)
+def half(*edits) -> str:
+    """The folder of our solution with `edits`, (file, text, what stands there instead) each: one mistake is left."""
+    return str(judge.changed(edits, judge.SOLUTION))
 
 
-device = _exercise(
-    "device",
-    "It runs on any device",
-    ("device", "loss"),
-    (
-        "Which tensors does `.to(device)` of a module move, and which not? Which are made while it runs?",
-        "A tensor that belongs to a module is a parameter or a buffer. One that `forward` makes follows the input: `device=x.device`.",
-        '`self.register_buffer("window", …, persistent=False)`, `torch.arange(…, device=x.device)`; the device is picked once, in `main`, and '
-        "the batch follows the model in both loops.",
-    ),
-    '`ex.changes("model.py")` shows our solution\'s changes to a file. Parameters and buffers move with the module, '
-    "plain attributes don't; what `forward` makes takes the device of its input.",
-)
-memory = _exercise(
-    "memory",
-    "No wait, and 8 GiB",
-    ("waits", "memory"),
-    (
-        "Which lines need a number from the GPU in each step? And what keeps a step's graph alive when the step is over?",
-        "A mask used as an index has to be counted first; dividing by `peak.clamp(min=1)` needs no count. A loss that you keep keeps its graph.",
-        "Collect `loss.detach()` and read all of them after the loop, `torch.stack(losses).tolist()`; no `retain_graph`; "
-        "`torch.no_grad()` around the test.",
-    ),
-    "Detached losses stay on the GPU until the loop is over, so no step waits and no graph is kept. The test needs no graph at all. Our solution pins the epoch's clips once, before the loop (`ex.changes('data.py')`): each batch is a slice of pinned memory.",
-)
-speed = _exercise(
-    "speed",
-    "Par on a T4",
-    ("speed",),
-    (
-        "What limits a step: arithmetic, memory or overhead? The judge names the line that takes longest.",
-        "A loop over clips launches the same kernels 256 times. And which number format do a T4's tensor cores take?",
-        "`waves.unfold(1, WIDTH, HOP)` cuts all clips at once. `torch.autocast(…, torch.float16)` around model and loss, and a `GradScaler`.",
-    ),
-    "One batched operation replaces 256, and float16 goes wherever tensor cores can use it: half the bytes, several times the FLOP/s.",
-)
-two = _exercise(
-    "two",
-    "Two GPUs train as one",
-    ("two",),
-    (
-        "What does each process need that `torchrun` starts: which GPU, which clips, and whose gradients?",
-        "DDP waits for the gradient of every parameter. A parameter that the loss doesn't depend on never gets one.",
-        "`torch.cuda.set_device(LOCAL_RANK)`, `dist.init_process_group()`, `DistributedDataParallel(model)`, and of each step's "
-        "clips `step[rank::ranks]`. Take out the layer that `forward` never calls.",
-    ),
-    "Each rank takes half of the same step's clips, so the mean of the two gradients is the gradient of one GPU.",
-)
+device = exercise("14.device", _stage("device", "loss"), SOLUTION, seconds=240)
+memory = exercise("14.memory", _stage("waits", "memory"), SOLUTION, seconds=240)
+speed = exercise("14.speed", _stage("speed"), SOLUTION, seconds=240)
+two = exercise("14.two", _stage("two"), SOLUTION, seconds=240)

@@ -122,24 +122,19 @@ def peak(folder):
 
 def by_card(axes, before, cards):
     """A step on several cards, hollow, with its ranges, below that of before, a step on a T4 or None."""
-    rows = [("T4, before", before.ms, before.low_ms, before.high_ms)] if before else []
+    rows = {"T4, before": (before.low_ms, before.ms, before.high_ms)} if before else {}
     for row in sorted(cards, key=lambda row: -row["ms"]):
         name = row["card"].split(" (")[0]
         if name.split()[0] in SHOWN:
-            rows.append((name, row["ms"], row["low_ms"], row["high_ms"]))
-    for y, (_, ms, low, high) in enumerate(rows):
-        color = plots.GPU if before and y else plots.TROUBLE
-        axes.plot((low, high), (y, y), color=color, linewidth=1.4)
-        axes.plot(ms, y, "o", color=color, markersize=7, markerfacecolor="white")
-        axes.text(high, y, f"  {ms:.3g} ms", fontsize=9, va="center", color=plots.INK)
+            rows[name] = row["low_ms"], row["ms"], row["high_ms"]
+    colors = dict.fromkeys(rows, plots.GPU if before else plots.TROUBLE)
+    colors |= {"T4, before": plots.TROUBLE}
+    words = {name: f"{ms:.3g} ms" for name, (_, ms, _) in rows.items()}
+    plots.draw_dots(axes, rows, colors=colors, words=words)
     axes.set(xscale="log", xlabel="ms per step, forecast with its range")
-    axes.set(yticks=range(len(rows)), yticklabels=[row[0] for row in rows])
     axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
-    axes.set_xlim(2, 5 * max(row[3] for row in rows))
+    axes.set_xlim(2, 5 * max(high for *_, high in rows.values()))
     axes.minorticks_off()
-    axes.invert_yaxis()
-    plots.tidy(axes)
-    axes.grid(visible=False, axis="y")
 
 
 def whole(folder):
@@ -167,8 +162,7 @@ def curves(axes, folder):
         end = "\nruns out of memory" if error else f": {peak(each):.2f} GiB at the peak"
         side = "left" if error else "right"
         axes.text(x, y, label + end, color=color, fontsize=9, ha=side, va="center")
-    axes.axhline(LIMIT, color=plots.INK, linewidth=1)
-    axes.text(20.8, LIMIT + 0.5, MEMORY, fontsize=9, ha="right", va="center", color=plots.INK)
+    plots.limit(axes, LIMIT, MEMORY, plots.INK)
     axes.axvline(3, color=plots.WAIT, linewidth=0.8, linestyle=":")
     axes.set(xlabel="batch (3 to train, then 18 to test)", ylabel="GiB on the GPU", ylim=(0, 9))
     axes.set(xlim=(0, 21.3), xticks=(0, 3, 9, 15, 21))

@@ -190,13 +190,15 @@ def weekend() -> Path:
 
 
 @functools.cache
-def changed(edits: tuple) -> Path:
-    """The folder of a copy of the untouched project with `edits`, (file, text, what stands there instead) each."""
+def changed(edits: tuple, project: Path = PROJECT) -> Path:
+    """The folder of a copy of a project, the untouched one, with `edits`: (file, text, what stands there instead) each."""
     above = Path(tempfile.mkdtemp(prefix="changed"))
     atexit.register(shutil.rmtree, above, ignore_errors=True)
     folder = above / "birdcalls"
-    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(project, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file, text, instead in edits:
         code = (folder / file).read_text(encoding="utf-8")
+        if text not in code:
+            raise ValueError(f"{text!r} is not in {file}")
         (folder / file).write_text(code.replace(text, instead), encoding="utf-8")
     return folder

@@ -4,10 +4,22 @@ import inspect
 
 import torch
 
-from course.checks.puzzle import number
+from course.checks.puzzle import digits
 from course.lesson93 import exercises
+from course.pictures.cells import grid
 from course.show.figures import show as show_figure
-from helpers.plots import FAINT, GPU, GREENS, INK, RULE, SMALL, WAIT, blank_figure, set_title
+from helpers.plots import (
+    FAINT,
+    GPU,
+    GREENS,
+    INK,
+    RULE,
+    SMALL,
+    WAIT,
+    blank_figure,
+    drawing,
+    set_title,
+)
 
 MOST = 12  # rows and columns that are drawn
 ALL = slice(None)
@@ -56,7 +68,7 @@ def first_picture():
         axes.plot(1.06, place - 0.3, ">", color=GPU, markersize=7)
         axes.plot(1, place, "o", color=INK, markersize=4)
         axes.text(0.82, place, f"par {par:.3g}", **_beside("right"))
-        axes.text(1.35 * ratio, place, f"{number(FIRST[each.name])} {each.unit}", **_beside("left"))
+        axes.text(1.35 * ratio, place, f"{digits(FIRST[each.name])} {each.unit}", **_beside("left"))
     axes.set_yticks(range(len(times)), [each.title for each in puzzles], fontsize=9, color=INK)
     axes.set(xscale="log", xlim=(0.2, 8000), ylim=(len(times) - 0.5, -0.8), xticks=[])
     axes.minorticks_off()
@@ -64,7 +76,7 @@ def first_picture():
     axes.set_facecolor("none")
     axes.spines[:].set_visible(False)
     said = "; ".join(
-        f"{each.title}: {number(FIRST[each.name])} {each.unit}, par {par:.3g}"
+        f"{each.title}: {digits(FIRST[each.name])} {each.unit}, par {par:.3g}"
         for each, par in zip(puzzles, pars, strict=True)
     )
     return figure, f"A fairway for each puzzle, from a first kernel's score to par. {said}."
@@ -76,11 +88,8 @@ def _beside(side):
 
 def broadcast():
     """Show the first puzzle: x stands beside `out` and y above it; one element on the left, one program's tile on the right."""
-    figure = blank_figure((7.3, 3.2))
-    set_title(
-        figure, "Broadcast: an element needs one x and one y, a tile of 8 × 8 only 16 numbers"
-    )
-    axes = figure.subplots()
+    title = "Broadcast: an element needs one x and one y, a tile of 8 × 8 only 16 numbers"
+    figure, axes = drawing(title, (7.3, 3.2))
     for left, rows, columns, words in (
         (0, slice(3, 4), slice(6, 7), "one element"),
         (17, slice(0, 8), slice(0, 8), "one tile: program (0, 0)"),
@@ -94,7 +103,6 @@ def broadcast():
         axes.text(left + 12.4, 7, f"out\n{words}", **_beside("left"))
     axes.set(xlim=(-0.2, 37), ylim=(12.2, -0.2))
     axes.set_aspect("equal", anchor="NW")
-    axes.axis("off")
     show_figure(
         figure,
         "x as a column beside out, y as a row above it: out[3, 6] needs x[3] and y[6]; "
@@ -115,20 +123,16 @@ def task(puzzle):
     marks = {name: _marked(shown[name], index) for name, index in (needs | {result: place}).items()}
     cells = sum(mark.shape[1] + 2 for mark in marks.values()) - 2
     size = min(0.3, 6.9 / cells)
-    figure = blank_figure((7.3, 0.95 + size * max(len(mark) for mark in marks.values())))
-    set_title(figure, f"{puzzle.title.capitalize()}: {finding}")
-    axes = figure.subplots()
+    rows = max(len(mark) for mark in marks.values())
+    figure, axes = drawing(f"{puzzle.title.capitalize()}: {finding}", (7.3, 0.95 + size * rows))
     left = 0
     for name, mark in marks.items():
         _draw(axes, left, mark, GPU if name == result else GREENS[3])
         words = f"{name}, {' × '.join(map(str, shown[name].shape))}"
         axes.text(left, -0.4, words, fontsize=SMALL, color=INK, va="bottom")
         left += mark.shape[1] + 2
-    axes.set(
-        xlim=(-0.1, 6.9 / size + 0.2), ylim=(max(len(mark) for mark in marks.values()) + 0.1, -1.5)
-    )
+    axes.set(xlim=(-0.1, 6.9 / size + 0.2), ylim=(rows + 0.1, -1.5))
     axes.set_aspect("equal", anchor="NW")
-    axes.axis("off")
     sizes = ", ".join(f"{name} {' × '.join(map(str, each.shape))}" for name, each in shown.items())
     show_figure(figure, f"Tensors as grids of cells, {sizes}: {finding}.")
 
@@ -148,8 +152,5 @@ def _marked(tensor, index):
 
 
 def _draw(axes, left, marks, color, top=0):
-    from matplotlib.patches import Rectangle
-
-    for row, column in marks.nonzero().tolist() + (~marks).nonzero().tolist():
-        look = {"facecolor": color if marks[row, column] else "white", "edgecolor": RULE}
-        axes.add_patch(Rectangle((left + column, top + row), 1, 1, linewidth=0.7, **look))
+    colors = [[color if on else "white" for on in row] for row in marks.tolist()]
+    grid(axes, left, top, colors, 1, edgecolor=RULE, linewidth=0.7)

@@ -23,7 +23,7 @@ __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 
 def quiz(questions: Sequence[core.Question]) -> None:
     """Show `questions`, with a verdict on each answer. A question answered wrongly comes back in later lessons."""
-    given: dict[str, panel.Verdict] = {}
+    given: dict[str, panel.Content] = {}
     if not show.inside_notebook():
         print(_quiz_still(questions, given)[1])
         return
@@ -45,8 +45,8 @@ def _quiz_still(questions, given):
         verdict = given.get(question.key)
         note = "" if verdict else "Run this cell to answer."
         page, text = show.listed(f"{place}.", question.text, question.choices, note)
-        pages.append(page + (panel.page(verdict) if verdict else ""))
-        texts.append(text + (f"\n{panel.text(verdict)}" if verdict else ""))
+        pages.append(page + (panel.as_html(verdict) if verdict else ""))
+        texts.append(text + (f"\n{panel.as_text(verdict)}" if verdict else ""))
     return "".join(pages), "\n\n".join(texts)
 
 
@@ -59,7 +59,7 @@ def _judged(question, index):
     if right:
         title = "Right!" if first == chosen else f"Right now. Your first answer was “{first}”"
     told = f"You answered “{chosen}”."
-    return panel.Verdict("right" if right else "wrong", title, told, question.feedback[index])
+    return panel.Content("right" if right else "wrong", title, told, question.feedback[index])
 
 
 def _question_widget(question, number, answered=lambda question, verdict: None):
@@ -73,7 +73,7 @@ def _question_widget(question, number, answered=lambda question, verdict: None):
     def answer(_):
         if control.index is not None:
             verdict = _judged(question, control.index)
-            box.children[2].value = panel.page(verdict)
+            box.children[2].value = panel.as_html(verdict)
             answered(question, verdict)
 
     control.observe(answer, names="index")

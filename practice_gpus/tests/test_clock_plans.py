@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
 from practice_gpus import calibrate, practice_gpus
+from practice_gpus.cards import find_card, get_card
 from practice_gpus.clock import ISSUE, lora, recomputed
 from practice_gpus.clock import cpu as clock_cpu
 from practice_gpus.clock.work import known, work
@@ -180,6 +181,13 @@ def test_tensor_parallelism_divides_a_step_and_sends_its_sums(gpus):
     assert sum(span.bound == "reduce" for span in split.spans) == 4
     with pytest.raises(ValueError, match="has none"):
         _ = gpus.forecast(training(256)[1]).on(gpus=8, plan="tp").ms
+
+
+def test_a_card_is_found_by_the_words_that_people_use():
+    """Else "A100 SXM", which clouds rent out, would be no card."""
+    for words, name in {"A100 SXM4 80GB": "A100 (80 GB)", "a6000": "RTX A6000 (48 GB)"}.items():
+        assert find_card(words) == name
+    assert get_card("H20").bandwidth == 4000 and get_card("mi250x").gigabytes == 64
 
 
 @pytest.mark.parametrize(

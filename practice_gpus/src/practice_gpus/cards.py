@@ -196,6 +196,8 @@ def find_card(name: str) -> str:
     if name.endswith(".json"):
         return name
     wanted = words(name)
+    if "a100" in wanted:
+        wanted -= {"sxm", "sxm4"}  # the A100 of the table is the one with 400 W
     found = [card for card in CARDS if wanted and wanted <= words(card)]
     if len(found) == 1:
         return found[0]

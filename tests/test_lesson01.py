@@ -1,20 +1,16 @@
-"""Lessons 00 to 02: the slider of cards, the machines to diagnose, and figures that follow what the learner wrote."""
+"""Lesson 01: machines to diagnose, warps, and figures that follow what the learner wrote."""
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from course import doctor
-from course.lesson00 import figures as figures00
 from course.lesson01 import exercises as lesson01
 from course.lesson01 import figures as figures01
 from course.lesson01 import jobs
-from course.lesson02 import exercises as lesson02
-from course.lesson02 import figures as figures02
 from course.pictures import moving as step_pictures
-from course.show import figures, vega
+from course.show import figures
 from helpers import plots
-from practice_gpus import practice_gpus
 
 DRIVERS = {  # a driver of each CUDA
     None: None,
@@ -73,18 +69,6 @@ def test_eleven_warps_fill_the_scheduler():
         assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
-def test_the_slider_of_cards_shows_what_the_lesson_says(monkeypatch):
-    """A tie at 25 images per step; ten times as fast at 400, in a step that takes the B200 no longer."""
-    shown = []
-    monkeypatch.setattr(vega, "show", lambda *words: shown.append(words))
-    assert figures00.show_cards(5.0)[0] == "about the same"
-    rows = shown[0][0]["data"]["values"]
-    took = {(row["size"], row["card"][:2]): row["seconds"] for row in rows}
-    faster = {size: took[size, "T4"] / took[size, "B2"] for size in figures00.SIZES}
-    assert faster[25] < 1.15 and faster[200] < 10 < faster[400]
-    assert 400 * took[400, "B2"] == pytest.approx(25 * took[25, "B2"], rel=0.01)
-
-
 def test_the_rows_answer_as_the_question_does(monkeypatch):
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
     shown = []
@@ -109,55 +93,6 @@ def test_the_forecast_of_many_layers_follows_the_learners_formula_once_it_is_rig
     assert all(line[0] == pytest.approx(2.2, abs=0.05) for line in ours)
     assert all(line[11] == pytest.approx(2.5, abs=0.05) for line in ours)  # 2,048 rows
     assert all("From 15,000 rows on" in words for _, words in shown)
-
-
-def test_the_map_shows_each_tensor_in_its_memory(monkeypatch):
-    """The host is between two GPUs; what has no device, such as a shape, is Python's and on the host."""
-    shown = []
-    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
-    with practice_gpus(2):
-        y = torch.ones(2, device="cuda:1")
-        figures02.show_homes({"x": torch.ones(2), "y": y})
-        figures02.show_homes({"y": y, "shape": y.shape, "zeros": torch.zeros(y.shape)})
-    assert shown[0][0].get_suptitle() == "x on cpu, y on cuda:1"
-    assert shown[1][0].get_suptitle() == "2 on cpu, 1 on cuda:1"
-    assert "on cpu: shape, zeros; on cuda:1: y." in shown[1][1]
-
-
-def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):
-    """A learner who has solved it sees their own line, and a wrong one is never drawn as if it were right."""
-    shown = []
-    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append(figure))
-    for answer in (lesson02.fit_copy, None, lambda small, large: (1.0, 1.0)):
-        figures02.show_small_copies(answer, {256: 0.4, 2**20: 9.0}, "cpu")
-    labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]
-    assert "your formula (forecast)" in labels[0]
-    assert all("our formula (forecast)" in each for each in labels[1:])
-
-
-def test_copies_within_the_cpus_memory_are_not_drawn_among_copies_to_a_gpu(monkeypatch):
-    """Without a GPU, the learner's own two copies never crossed a bus; on one, they stand beside the tutorial's."""
-    shown = []
-    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append(figure))
-    for device in ("cpu", "cuda:0"):
-        figures02.show_small_copies(None, {4000: 16.0, 4_000_000: 370.0}, device)
-    labels = [[line.get_label() for line in figure.axes[0].get_lines()] for figure in shown]
-    assert not any("measured here" in label for label in labels[0])
-    assert "to cuda:0 (measured here)" in labels[1]
-
-
-def test_small_copies_take_as_many_times_as_long_as_the_lesson_says():
-    """44 times by the tutorial's own milliseconds, for the same four megabytes: 16.2013 and 0.3669."""
-    assert figures02.times_as_long() == pytest.approx(16.2013 / 0.3669)
-
-
-def test_the_gpu_is_ahead_after_two_to_four_inputs():
-    """The lesson says so of the fastest and the slowest copy: 0.33 s and 0.93 s, then 10 ms an input for the CPU's 288."""
-    cpu, gpu = (row["time_ms"] for row in figures02._shapes(4096))
-    for rate, first in ((figures02._fast_rate(), 2), (figures02._slow_rate(), 4)):
-        copy = figures02._copy_ms(rate)
-        ahead = [copy + gpu * inputs < cpu * inputs for inputs in range(1, 5)]
-        assert ahead.index(True) + 1 == first
 
 
 def test_the_explorers_resnet50_is_the_one_that_everybody_measures():

@@ -1,0 +1,60 @@
+"""Lesson 05: a step's memory by part against sums worked out by hand and the allocator's own peak."""
+
+import pytest
+import torch
+from torch import nn
+
+from course.lesson05.memory import by_part, in_total
+from helpers.memory import MIB
+from practice_gpus import practice_gpus
+
+pytestmark = pytest.mark.gpu
+
+
+def small_step():
+    """(model, optimizer, batch, step) on the GPU, after a first step, which makes Adam's state."""
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)).to("cuda")
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    batch = (torch.rand(1024, 256, device="cuda"), torch.zeros(1024, dtype=torch.int64).cuda())
+
+    def step():
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+        optimizer.step()
+
+    step()
+    return model, optimizer, batch, step
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_a_step_by_part_is_what_can_be_counted_by_hand_and_its_peak_is_the_allocators(values):
+    with practice_gpus(1, values=values):
+        model, optimizer, batch, step = small_step()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        peak = torch.cuda.max_memory_allocated() / MIB
+        places, sizes = by_part(model, optimizer, batch, step)
+    parameters = 4 * (256 * 512 + 512 + 512 * 10 + 10) / MIB
+    assert sizes["parameters"] == [pytest.approx(parameters)] * len(places)
+    assert sizes["gradients"][-1] == pytest.approx(parameters)
+    assert sizes["optimizer"][0] == pytest.approx(2 * parameters, rel=0.01)
+    assert sizes["batch"][0] == pytest.approx((4 * 1024 * 256 + 8 * 1024) / MIB)
+    assert max(map(sum, zip(*sizes.values(), strict=True))) == pytest.approx(peak, rel=0.02)
+    assert set(places) == {"start", "forward", "backward", "step", "end"}
+    outputs = 4 * 1024 * (512 + 10) / MIB  # of ReLU and of log_softmax
+    assert max(sizes["activations"]) == pytest.approx(outputs, rel=0.02)
+    assert sizes["activations"][-1] == 0
+    workspace = sizes["passing"][places.index("step")]
+    assert workspace == pytest.approx(parameters, rel=0.02)  # as large as the gradients
+
+
+def test_a_step_in_total_begins_with_what_is_held_and_rises_to_the_peak():
+    with practice_gpus(1):
+        *_, step = small_step()
+        held = torch.cuda.memory_allocated() / MIB
+        torch.cuda.reset_peak_memory_stats()
+        sizes = in_total(step)
+        peak = torch.cuda.max_memory_allocated() / MIB
+        after = torch.cuda.memory_allocated() / MIB
+    assert sizes[0] == held and sizes[-1] == pytest.approx(after, abs=0.05)
+    assert max(sizes) == pytest.approx(peak, rel=0.01)

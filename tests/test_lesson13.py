@@ -48,7 +48,7 @@ SLIPS = {
 
 @of_each
 def test_a_slip_is_told_from_any_other_wrong_number(patient):
-    for place, number in enumerate(patient.slips):
+    for place, number in enumerate(patient.near):
         expression = SLIPS.get((patient.name, place))
         assert not expression or computed(patient, expression) == pytest.approx(number, rel=0.01)
         assert not patient.close(number, patient.evidence)

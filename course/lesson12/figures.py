@@ -205,7 +205,7 @@ def products(counted_here):
     for name, (result, count) in counted_here.items():
         sectors = result.moved("load") / SECTOR / count
         rows.append([name, f"{sectors:.3g}", f"{loads_per_ffma(result, count):.3g}"])
-    table(["kernel", "sectors per FFMA", "loads per FFMA (PTX)"], rows)
+    table(["kernel", "sectors per FFMA", "loads per FFMA"], rows)
 
 
 def tiles(source, *sizes):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from course.checks import expect
 from course.checks.core import Exercise, NotAttempted, NotYet
+from course.checks.slips import Slip
 from course.lesson13.triage import REMEDIES, saved_ms
 from course.measurements import traces
 from helpers import plots
@@ -18,7 +19,7 @@ START = re.compile(r"on_cpu|busy_share|launch_delay|exposed|gaps|forecast_card|\
 class Patient:
     """One recorded case. `source` computes the number `evidence` from `trace`.
 
-    `slips` holds {a wrong number: a word on it}; `wrong` holds what rules out the remedies that look plausible here
+    `near` holds {a wrong number: a word on it}; `wrong` holds what rules out the remedies that look plausible here
     (the others save little, and the check says how much); `cure` is the praise: its first sentence is the diagnosis.
     """
 
@@ -27,18 +28,22 @@ class Patient:
     title: str
     evidence: float
     source: str
-    slips: dict
+    near: dict
     right: str
     wrong: dict
     cure: str
 
     def exercise(self):
         """Return the exercise of the lesson that asks for the evidence and the remedy."""
+
+        def check(answer):
+            return self.judge(answer, made.word)
+
         start = START.search(self.source)[0].removeprefix(".")
-        return Exercise(
+        made = Exercise(
             key=f"13.{self.name}",
             title=self.title,
-            check_answer=self.check,
+            check_answer=check,
             hints=(
                 f"Start from `{start}`.",
                 f"The evidence: `{self.source}`",
@@ -48,46 +53,60 @@ class Patient:
             source=f'{self.name} = {{\n    "evidence": {self.source},\n    "remedy": "{self.right}",\n}}',
             explanation=self.cure,
             seconds=30,
+            slips=tuple(self.slips()),
         )
+        return made
 
-    def check(self, answer):
+    def slips(self):
+        """The known mistakes: the numbers and the remedies that have words of their own, then those the check names."""
+        for number, word in self.near.items():
+            yield Slip(word, [_given(evidence=number)], f"close(found, {number})")
+        for remedy, word in self.wrong.items():
+            yield Slip(word, [_given(remedy=remedy)], f"found == {remedy!r}")
+        yield Slip("Compute that first", [_given(evidence=...)], own=True)
+        yield Slip("Which remedy", [_given(remedy=...)], own=True)
+        yield Slip("expected one of allocator", [_given(remedy="loader")], own=True)
+        yield Slip("It's too large", [_given(evidence=7 * self.evidence + 1)], own=True)
+        yield Slip("It's too small", [_given(evidence=-self.evidence)], own=True)
+
+    def judge(self, answer, word):
         """Judge {"evidence": number, "remedy": word}; return the praise, or raise what is missing."""
         found, remedy = both(answer)
-        self._check_evidence(found)
+        self._check_evidence(found, word)
         if remedy is ...:
             raise NotYet("the evidence is right. Which remedy does it call for?")
         known = sorted({*REMEDIES, *self.wrong, self.right})
         if remedy not in known:
             raise NotYet(f"the remedy is {remedy!r}, expected one of {', '.join(known)}.")
         if remedy != self.right:
-            raise NotYet(f"the evidence is right, but {remedy!r}? {self.rules_out(remedy)}")
+            raise NotYet(
+                f"the evidence is right, but {remedy!r}? {word(remedy, close=self.close) or self.saves(remedy)}"
+            )
         return self.cure
 
-    def rules_out(self, remedy):
-        """Return why `remedy` isn't the one: this patient's own reason, or how little it can save."""
-        if remedy in self.wrong:
-            return self.wrong[remedy]
+    def saves(self, remedy):
+        """Return how little `remedy` can save."""
         trace = traces.case(self.case)
         saved = saved_ms(remedy, trace)
         whole = plots.number(trace.length / 1000)
         return f"It takes away {REMEDIES[remedy]}: {plots.number(saved)} of {whole} ms here."
 
-    def _check_evidence(self, found):
+    def _check_evidence(self, found, word):
         found = expect.number(found, "the evidence")
         if not self.close(found, self.evidence):
-            raise NotYet(f"{found:.4g} isn't what was asked for. {self.slip(found)}")
-
-    def slip(self, found):
-        """Return a word on the wrong number `found`: the likely slip, or where to look."""
-        for number, word in self.slips.items():
-            if self.close(found, number):
-                return word
-        way = "large" if found > self.evidence else "small"
-        return f"It's too {way}: `ex.{self.name}.hint()` says where to look."
+            way = "large" if found > self.evidence else "small"
+            look = f"It's too {way}: `ex.{self.name}.hint()` says where to look."
+            why = word(found, close=self.close) or look
+            raise NotYet(f"{found:.4g} isn't what was asked for. {why}")
 
     def close(self, found, truth):
         """Whether `found` is `truth`, up to the tolerance."""
-        return math.isclose(found, truth, rel_tol=TOLERANCE)
+        return isinstance(found, float) and math.isclose(found, truth, rel_tol=TOLERANCE)
+
+
+def _given(**changed):
+    """The Python of an answer that differs from the right one in what is `changed`."""
+    return f"right | {changed!r}"
 
 
 def both(answer):

@@ -17,9 +17,9 @@ def _patients():
 def _patient(name, facts):
     plain = {key: facts.get(key, "") for key in ("case", "title", "source", "right", "cure")}
     evidence = ast.literal_eval(facts.get("evidence", "None"))
-    slips = {float(number): text for number, text in _after("if", facts)}
+    near = {float(number): text for number, text in _after("if", facts)}
     wrong = {word: text for word, text in _after("not", facts) if word != plain["right"]}
-    return Patient(name, evidence=evidence, slips=slips, wrong=wrong, **plain)
+    return Patient(name, evidence=evidence, near=near, wrong=wrong, **plain)
 
 
 def _after(word, facts):

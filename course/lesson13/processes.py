@@ -62,14 +62,6 @@ hang = exercise("13.hang", _check_hang, {"rank": 2, "line": CONDITION})
 # --- DDP that isn't one GPU ----------------------------------------------------------------------
 CURE = {"sampler": "distributed", "batch": "divided", "lr": "same", "norm": "layer", "last": "drop"}
 SICK = CURE | {"batch": "each", "norm": "batch", "last": "keep"}
-_STILL = {
-    "sampler": "every rank trains on the same samples in the same order, so four ranks do what one does four times.",
-    "batch": "each rank takes 24 samples, so four ranks average 96 where one rank takes 24.",
-    "lr": "the learning rate grows with the ranks, which helps only where the batch grows, too.",
-    "norm": "batch norm takes mean and variance over a rank's own samples: 6 of the 24. nn.SyncBatchNorm takes them over all ranks, but "
-    "only on GPUs; these ranks are CPUs, so which other norm looks at one sample at a time?",
-    "last": "90 samples don't divide evenly among 4 ranks: the sampler repeats two of them.",
-}
 
 
 def losses(settings):
@@ -95,7 +87,7 @@ def _check_agree(answer):
         raise NotAttempted
     for name, value in CURE.items():
         if answer[name] != value:
-            raise NotYet(f"{name}={answer[name]!r}: {_STILL[name]}")
+            raise NotYet(f"{name}={answer[name]!r}: {agree.word(name)}")
     found = [float(row.split()[-1]) for row in losses(answer).splitlines()[1:]]
     if max(found) - min(found) > 2e-6:
         raise NotYet(f"the losses still differ: {found}.")

@@ -59,17 +59,10 @@ def _check(answer):
         for key, truth in right.items():
             told = expect.number(found[key], key)
             if abs(told - truth) > 0.01 * trace.length:
+                why = exercise.word(found, key=key, told=told, truth=truth)
                 what = f"on a {trace.device}, {key} is {told / 1000:,.3g} ms"
-                raise NotYet(f"{what}, expected {truth / 1000:,.3g}. {_why(key, told, truth)}")
+                raise NotYet(f"{what}, expected {truth / 1000:,.3g}. {why}")
     return exercise.explanation
-
-
-def _why(key, told, truth):
-    if key == "communication":
-        return "exposed gives a share of the window; in µs?"
-    if told > truth:
-        return "Does each gap count once, for what the CPU did longest in it?"
-    return "Does every gap count, the short ones as well?"
 
 
 exercise = words.exercise("13.triage", _check, triage, seconds=30, tool="triage")

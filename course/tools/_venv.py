@@ -14,7 +14,7 @@ from pathlib import Path
 # Ctrl-C at a terminal reaches the program that waits, and not what it runs.
 APART: dict = {"start_new_session": True}
 if os.name == "nt":
-    APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    APART = {"creationflags": vars(subprocess)["CREATE_NEW_PROCESS_GROUP"]}
 
 # They would have pip and Python look, or install, elsewhere than in the course's environment.
 ASTRAY = (
@@ -87,7 +87,7 @@ def python_of(venv: Path) -> Path:
 def version(venv: Path) -> str:
     """Return the version of Python in `venv`, "3.12"; "" where it does not start, or has no pip."""
     probe = "import pip._internal.cli.main, sysconfig; print(sysconfig.get_python_version())"
-    line = [python_of(venv), "-I", "-c", probe]
+    line = [str(python_of(venv)), "-I", "-c", probe]
     try:
         done = subprocess.run(line, env=variables(), capture_output=True, text=True)
     except OSError:  # it is a link to a Python that has gone

@@ -182,6 +182,31 @@ def test_bank_conflicts_are_found(name):
     assert line in found and way in words
 
 
+def test_arithmetic_in_fewer_bits_than_the_tensors_have_is_found():
+    """A kernel that is fast because it computes in half precision must not pass for one of float32."""
+    half = (
+        "#include <cuda_fp16.h>\n"
+        + HEAD
+        + "  out[t] = __half2float(__hmul(__float2half(x[t]), __float2half(3)));\n}"
+    )
+    for text, count in ((half, 1), (HEAD + "  out[t] = 3 * x[t];\n}", 0)):
+        compiled = kernels.compile(text, "k", "A100", threads=32)
+        result = kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 100)
+        assert len(named(result, "fewer bits")) == count
+    for precision, count in (("tf32", 1), ("tf32x3", 0), ("ieee", 0)):
+        a, b, c = torch.randn(3, 32, 32)
+        result = run_triton(product_in, a, b, c, PRECISION=precision)
+        assert len(named(result, "fewer bits")) == count
+
+
+@triton.jit
+def product_in(a, b, c, PRECISION: tl.constexpr):
+    at = tl.arange(0, 32)
+    left = tl.load(a + at[:, None] * 32 + at[None, :])
+    right = tl.load(b + at[:, None] * 32 + at[None, :])
+    tl.store(c + at[:, None] * 32 + at[None, :], tl.dot(left, right, input_precision=PRECISION))
+
+
 def test_spills_are_found_with_their_line():
     compiled = kernels.compile(
         large_product, {"a": "*fp32", "b": "*fp32", "c": "*fp32", "TILE": 64}, "A100"
@@ -253,6 +278,8 @@ ALLOWED = {  # name → (body, threads, blocks): correct, though two threads tou
                                 "  else while (!ready);\n  out[t] = s;", 64, 1),
     "what is read before and never counts": ("__shared__ float s[64];\n  if (t < 32) s[t] = x[t];\n  __syncthreads();\n"
                                              "  float v = s[t];\n  out[t] = t < 32 ? v : 1;", 64, 1),
+    "a neighbor that is read and not used": ("float v[2];\n  for (int j = 0; j < 2; j++) v[j] = x[min(99, i + 64 * j)];\n"
+                                             "  for (int j = 0; j < 2; j++) if (i + 64 * j < 100) x[i + 64 * j] = v[j] + 1;", 64, 1),
     "barriers with a number": ("__shared__ float s[128];\n  s[t] = t;\n"
                                "  asm volatile(\"bar.sync %0, 64;\" :: \"r\"(1 + t / 64));\n  out[t % 64] = 1; x[t % 100] = s[t ^ 32] * 0;", 128, 1),
 }  # fmt: skip

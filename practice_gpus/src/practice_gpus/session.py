@@ -285,8 +285,9 @@ class Session(contextlib.ContextDecorator):
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Work in here finds the tensors' bytes on the CPU, after what was queued."""
-        for device in self.machine.devices:
-            self.machine.streams.drain(device)
+        machine: Any = self.machine
+        for device in machine.devices:
+            machine.streams.drain(device)
         patched = [patch for session in active for patch in session.patched]
         for patch in patched[::-1]:
             exchange(patch)
@@ -298,7 +299,8 @@ class Session(contextlib.ContextDecorator):
 
     def check_pointer(self, tensor: torch.Tensor, place: int) -> None:
         """Raise as Triton does for a tensor of the CPU; a pinned one can be read from a GPU."""
-        if self.machine.on_cpu(tensor) and not tensor.is_pinned():
+        machine: Any = self.machine
+        if machine.on_cpu(tensor) and not tensor.is_pinned():
             raise ValueError(CPU_TENSOR.format(place))
 
     def _switches(self):

@@ -18,7 +18,8 @@ from practice_gpus.machine import Observer, line, origin
 
 if TYPE_CHECKING:
     from practice_gpus.clock.queue import Queue
-    from practice_gpus.machine import Event, Machine, Stream
+    from practice_gpus.machine import DeviceEvent as Event
+    from practice_gpus.machine import Machine, Stream
     from practice_gpus.pytorch import Call
 
 in_backward = torch._C._current_graph_task_id
@@ -173,10 +174,10 @@ class Log(Observer):
 
     def waited(
         self,
-        stream: Stream | None = None,
-        device: torch.device | None = None,
-        event: Event | None = None,
-        reason: str = "",
+        stream: Stream | None,
+        device: torch.device | None,
+        event: Event | None,
+        reason: str,
     ) -> None:
         """The CPU waits for a stream, an event in it, or all of a device."""
         mark = event.marks.get(self) if event is not None else None

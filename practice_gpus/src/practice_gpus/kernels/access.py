@@ -186,9 +186,9 @@ def load(instruction: Instruction, machine: Any, access: Any) -> Callable:
         view = memory.views[size]
         for place, target in enumerate(targets):
             if target != "_":
-                lanes.write(
-                    target, view[places + place], active if mask is not None else None, signed
-                )
+                found = view[places + place]
+                found = machine.doubt.spoil(lanes, machine.order, found) if reach.tracked else found
+                lanes.write(target, found, active if mask is not None else None, signed)
 
     return run
 

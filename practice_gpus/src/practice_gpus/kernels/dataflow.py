@@ -101,6 +101,39 @@ class Flow:
         return bool(asked) and id(instruction) in self.deciding
 
 
+MANTISSA = {"f64": 52, "f32": 23, "tf32": 10, "f16": 10, "bf16": 7, "e4m3": 3, "e5m2": 2}
+MANTISSA |= {f"{kind}x2": MANTISSA[kind] for kind in ("f16", "bf16", "e4m3", "e5m2")}
+
+
+ROUNDED = ("-8192", "0xFFFFE000", "4294959104")  # a mask that leaves the bits of tf32
+
+
+def fewer_bits(module: Any, executed: Any, least: int) -> dict:
+    """Return {line: (type, bits)} of arithmetic with fewer bits of mantissa than `least`.
+
+    A product on tensor cores of which the rest of the rounding is taken along (three products for one) isn't among it.
+    """
+    flow, found = Flow(module), {}
+    differences = (
+        i for i in module.instructions if i.parts == ("sub", "f32") or i.parts[:2] == ("sub", "rn")
+    )
+    taken_along = any(
+        "tf32" in part.parts or part.name == "and" and part.operands[-1] in ROUNDED
+        for each in differences
+        for part in flow.behind(each.operands[1:])
+    )
+    for each, count in zip(module.instructions, executed, strict=True):
+        if not count or each.name not in ("mma", "add", "sub", "mul", "fma"):
+            continue
+        kinds = [part for part in each.parts[1:] if part in MANTISSA]
+        kind = min(kinds, key=MANTISSA.__getitem__, default=None)
+        if kind is None or MANTISSA[kind] >= least:
+            continue
+        if each.name != "mma" or not taken_along:
+            found.setdefault(each.line, (kind, MANTISSA[kind]))
+    return found
+
+
 def words_of(operands: Any) -> list:
     """Return the registers and names in operands."""
     found: list = []

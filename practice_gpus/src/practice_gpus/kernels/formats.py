@@ -6,6 +6,8 @@ threads have the same value.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -71,7 +73,7 @@ def encode(values: np.ndarray, kind: str) -> np.ndarray:
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
     """Return values rounded to bfloat16, as 16-bit integers."""
     if values.dtype != np.float32:
-        short = values.astype("f4")
+        short: Any = values.astype("f4")
         values = exact.to_odd(short, (values - short.astype("f8")).astype("f4"))
     bits = np.ascontiguousarray(values, dtype="f4").view("u4")
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

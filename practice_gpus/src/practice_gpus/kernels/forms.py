@@ -165,8 +165,8 @@ TEXT = """
 4 mma sync.aligned.m8n8k32|sync.aligned.m16n8k32|sync.aligned.m16n8k64 row.col [satfinite] s32 s4|u4 s4|u4 s32
 4 mma sync.aligned.m16n8k16|sync.aligned.m16n8k32 row.col f32|f16 e4m3|e5m2 e4m3|e5m2 f32|f16
 4 mma sync.aligned.m8n8k4|sync.aligned.m16n8k4|sync.aligned.m16n8k8|sync.aligned.m16n8k16 row.col f64.f64.f64.f64
-2 ldmatrix sync.aligned.m8n8 x1|x2|x4 [trans] shared|shared::cta b16
-2 stmatrix sync.aligned.m8n8 x1|x2|x4 [trans] shared|shared::cta b16
+2 ldmatrix sync.aligned {m8n8|x1|x2|x4|trans} shared|shared::cta b16
+2 stmatrix sync.aligned {m8n8|x1|x2|x4|trans} shared|shared::cta b16
 2 movmatrix sync.aligned.m8n8.trans.b16
 3 wmma load a|b sync.aligned LAYOUT TILE {global|shared|shared::cta} f16|bf16|s8|u8
 3 wmma load a|b sync.aligned LAYOUT m16n16k8 {global|shared|shared::cta} tf32

@@ -17,7 +17,15 @@ from practice_gpus.kernels.ptx_parser import BITS
 if TYPE_CHECKING:
     from practice_gpus.kernels.ptx_parser import Instruction
 
-NOTHING = ("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard")
+NOTHING: tuple[str, ...] = (
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "nanosleep",
+    "griddepcontrol",
+    "discard",
+)
 NOTHING += ("applypriority", "createpolicy")
 SCHEDULED = {"bra": "branch", "ret": "return", "exit": "exit", "trap": "trap"}
 CHAINED = ("addc", "subc", "madc")

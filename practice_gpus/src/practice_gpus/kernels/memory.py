@@ -97,7 +97,7 @@ class Memory:
     ) -> None:
         """Note an access; raise where it writes what the kernel may only read."""
         for byte in range(0, reach.size):
-            here = places + byte
+            here: Any = places + byte
             if reach.kind != "store" and self.unset is None and self.fresh[here].any():
                 self.unset = lanes.place(int(threads[self.fresh[here].argmax()])), reach.line
             if reach.kind == "load":

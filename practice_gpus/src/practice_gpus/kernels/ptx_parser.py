@@ -174,8 +174,8 @@ def parse(
         code = _own_names(_body(text, found[name].end() - 1), f"f{len(module.functions)}_")
         _declare(module, code)
         _Body(module, ours, offset).read(code)
-        lists = [_names(found[name][each]) for each in ("returns", "takes")]
-        module.functions[name] = Function(*lists, first, len(module.instructions))
+        returns, takes = (_names(found[name][each]) for each in ("returns", "takes"))
+        module.functions[name] = Function(returns, takes, first, len(module.instructions))
     module.start = len(module.instructions)
     _declare(module, body)
     _Body(module, ours, offset).read(body)
@@ -228,14 +228,15 @@ def _own_names(code, prefix=""):
         return "".join(found)
     own = "".join(found[::2])
     names = [each for names in REGISTERS.findall(own) for each in names[1].split(",")]
-    stems = {each.strip().split("<")[0].lstrip("%") for each in names}
+    declared = [each.strip().lstrip("%").partition("<")[::2] for each in names]
+    whole = {name for name, count in declared if not count}
+    stems = {name for name, count in declared if count}
     labels = set(re.findall(r"(?:^|[;{}])\s*([\w$]+):(?!:)", own, re.MULTILINE))
 
     def renamed(word):
         name = word[2]
-        if word[1] and (name in stems or name.rstrip("0123456789") in stems):
-            return f"%{prefix}{name}"
-        return f"{prefix}{name}" if not word[1] and name in stems | labels else word[0]
+        own = name in whole or name.rstrip("0123456789") in stems or not word[1] and name in labels
+        return f"{word[1]}{prefix}{name}" if own else word[0]
 
     return re.sub(r"(?<![\w$%.])(%?)([A-Za-z_$][\w$]*)", renamed, "".join(found))
 

@@ -6,12 +6,18 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import torch
+
 from practice_gpus.kernels.arithmetic import operations
 from practice_gpus.kernels.counters import SECTOR, Access
+from practice_gpus.kernels.dataflow import MANTISSA, fewer_bits
 from practice_gpus.kernels.forecast import forecast
 
 if TYPE_CHECKING:
     from practice_gpus.kernels.forecast import Forecast
+
+
+NAMES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 class Result:
@@ -24,6 +30,10 @@ class Result:
         self.accesses = [each for each in machine.accesses if each.requests]
         self.divergent = dict(machine.divergent)
         self.tensor_flops = machine.tensor_flops
+        tensors = (each.tensor for each in machine.memory.regions if each.tensor is not None)
+        exact = [NAMES[each.dtype] for each in tensors if each.dtype in NAMES]
+        self._least = min((MANTISSA[each] for each in exact), default=0)  # bits of mantissa
+        self._executed = machine.executed
         self.printed = machine.printed
         pairs = list(
             zip(machine.module.instructions, machine.executed, machine.threads, strict=True)
@@ -96,6 +106,12 @@ class Result:
             if each.space == "shared" and each.worst > 1:
                 words = f"{each.worst} words of one bank at once: a {each.worst}-way bank conflict"
                 found.append(("bank conflict", each.line, words))
+        fewer = fewer_bits(self.compiled.module, self._executed, self._least)
+        for line, (kind, bits) in fewer.items():
+            words = (
+                f"computes in {kind}, {bits} bits of mantissa, and its tensors have {self._least}"
+            )
+            found.append(("fewer bits", line, words))
         for line, count in self.compiled.spills.items():
             words = f"{count} instructions move registers to the stack and back ({self.compiled.stack:,} bytes)"
             found.append(("spill", line, words))

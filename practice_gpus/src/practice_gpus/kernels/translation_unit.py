@@ -102,7 +102,7 @@ class Unit:
     @cached_property
     def kernels(self) -> list[Kernel]:
         """The kernels that the files define, in order."""
-        found = {}
+        found: dict[Any, Any] = {}
         for each in self.declarations:
             if each.kind == "function" and any(word.text == "__global__" for word in each.head):
                 if each.tokens[-1].text == "}":

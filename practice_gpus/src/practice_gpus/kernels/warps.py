@@ -106,7 +106,7 @@ def rows_of_matrices(values: list, turned: bool) -> list:
     matrices = pairs.view("u2").reshape(-1, count, 8, 8)
     matrices = np.ascontiguousarray(matrices.swapaxes(2, 3) if turned else matrices)
     rows = matrices.view("u8").reshape(len(matrices), count * 8, 2)
-    whole = np.zeros((len(matrices), WARP, 2), "u8")
+    whole: Any = np.zeros((len(matrices), WARP, 2), "u8")
     whole[:, : count * 8] = rows
     return [np.ascontiguousarray(whole[:, :, half]).reshape(-1) for half in (0, 1)]
 

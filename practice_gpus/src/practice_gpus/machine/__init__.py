@@ -36,11 +36,12 @@ from practice_gpus.machine.origins import (
     origin,
     within,
 )
-from practice_gpus.machine.streams import Event, Stream
+from practice_gpus.machine.streams import DeviceEvent, Event, Stream
 
 __all__ = [
     "Allocator",
     "Block",
+    "DeviceEvent",
     "CPU",
     "Event",
     "FORKED",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 
 class Counter:
@@ -58,7 +59,7 @@ class Block:
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None
         self.free = False
-        self.frames = ()  # where it was taken, if that is recorded
+        self.frames: Any = ()  # where it was taken, if that is recorded
 
     def is_part(self) -> bool:
         """Whether its segment is split."""

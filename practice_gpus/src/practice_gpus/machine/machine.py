@@ -29,7 +29,8 @@ from practice_gpus.settings import Settings
 
 if TYPE_CHECKING:
     from practice_gpus.machine.blocks import Block
-    from practice_gpus.machine.streams import Event, Stream
+    from practice_gpus.machine.streams import DeviceEvent as Event
+    from practice_gpus.machine.streams import Stream
     from practice_gpus.pytorch import Call
 
 CPU = torch.device("cpu")

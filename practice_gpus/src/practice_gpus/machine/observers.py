@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from practice_gpus.machine.blocks import Block
     from practice_gpus.machine.memory import Allocator
-    from practice_gpus.machine.streams import Event, Stream
+    from practice_gpus.machine.streams import DeviceEvent as Event
+    from practice_gpus.machine.streams import Stream
     from practice_gpus.pytorch.operators import Call
 
 

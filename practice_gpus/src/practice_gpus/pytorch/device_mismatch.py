@@ -68,7 +68,6 @@ INNER = {
     "embedding": ("index_select", {"weight": "self", "indices": "index"}),
     "stack": ("cat", {}),
     "mv": ("addmv_", {"self": "mat"}),
-    "native_batch_norm": ("cudnn_batch_norm", {}),
 }
 
 
@@ -153,6 +152,8 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         raise RuntimeError(_distance(*(place for _, _, place in placed)))
     if name == "convolution":
         name, placed = _convolution(placed, first, call.args)
+    if name == "native_batch_norm" and first and torch.backends.cudnn.enabled:
+        name = "cudnn_batch_norm"
     if name in INNER:
         name, names = INNER[name]
         placed = [(names.get(label, label), tensor, place) for label, tensor, place in placed]

@@ -200,23 +200,24 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         self, func: Callable, *parts: Any, device: Any = None, **options: Any
     ) -> torch.Tensor:
         """A sparse tensor: lists go where its values are, tensors only to a device that is given."""
-        parts = list(parts)
+        given = list(parts)
         count = 2 if "coo" in func.__name__ else 3  # of indices and values; sizes come behind
-        data = {place: part for place, part in enumerate(parts[:count])}
+        data: dict[Any, Any] = dict(enumerate(given[:count]))
         data |= {key: part for key, part in options.items() if key.endswith(("indices", "values"))}
         places = {key: self.machine.place(x) for key, x in data.items() if isinstance(x, T)}
-        values = "values" if "values" in data else count - 1
+        values: Any = "values" if "values" in data else count - 1
         if device is None:
             if len(set(places.values())) > 1:
-                refuse_sparse(self.machine, func, list(places.values()), parts, options)
+                refuse_sparse(self.machine, func, list(places.values()), given, options)
             device = places.get(values)
         goal = self.machine.device(first(device, default_device(func), CPU))
         for key, part in data.items():
             if not isinstance(part, T) and goal.type == "cuda":
                 part = torch.tensor(part, dtype=None if key == values else torch.int64)
             part = self.move(part, goal) if isinstance(part, T) else part
-            (parts if isinstance(key, int) else options)[key] = part
-        return self.create(func, *parts, device=goal, **options)
+            into: Any = given if isinstance(key, int) else options
+            into[key] = part
+        return self.create(func, *given, device=goal, **options)
 
     def copied(
         self, goal: torch.device, out: torch.Tensor, *args: Any, data: Any = None, **options: Any

@@ -41,7 +41,7 @@ class Pace:
 
     def stop(self) -> None:
         """Record no longer."""
-        if self.log in self.machine.observers:
+        if self.log is not None and self.log in self.machine.observers:
             self.machine.observers.remove(self.log)
 
     def facts(self, peak: int) -> dict | None:

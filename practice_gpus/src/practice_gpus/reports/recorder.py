@@ -149,7 +149,7 @@ class Recorder(Observer):
             self.settle()
             self.leak = leaks.find(self, sys._getframe(1)) or self.leak
 
-    def turn(self, place: tuple) -> int:
+    def turn(self, place: tuple | None) -> int:
         """How often a line has taken memory."""
         key = place and (id(place[0]), place[1])
         self.turns[key] = self.turns.get(key, 0) + 1

@@ -9,10 +9,10 @@ import tarfile
 
 import pytest
 
+from course import __main__ as door
 from course.measurements import traces
 from course.measurements.traces import chrome, kernels
 from course.timeline import reading
-from course.tools import reduce_trace
 
 # Computed from the published files themselves (repository, commit, path and window stand in each extract), by a program
 # that shares no code with this one: busy share, median µs from a kernel's launch to its start, longest gap in µs, share
@@ -215,11 +215,7 @@ def test_what_is_no_trace_gets_one_clear_sentence(tmp_path, capsys, name):
 
 def command(*arguments):
     """Return the exit status of ``python3 -m course reduce_trace`` with `arguments`."""
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    reduce_trace.add_arguments(parser)
-    return reduce_trace.run(parser.parse_args([str(argument) for argument in arguments]))
+    return door.run("reduce_trace", [str(argument) for argument in arguments])
 
 
 def test_the_command_writes_what_the_view_reads(tmp_path, capsys):

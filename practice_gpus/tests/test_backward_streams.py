@@ -110,4 +110,5 @@ def test_parts_of_a_sparse_tensor_go_where_it_is_asked_for(gpus):
     assert matrix.device == torch.device("cuda:0")
     matrix.to_dense().sum().backward()
     assert weights.grad.tolist() == [1, 1] and not weights.grad.is_cuda
-    assert not torch.sparse_coo_tensor(places, weights).is_cuda  # it is where its values are
+    with pytest.raises(RuntimeError, match="values is on cpu"):  # as on CUDA: no device is given
+        torch.sparse_coo_tensor(places, weights)

@@ -113,7 +113,8 @@ def fewer_bits(module: Any, executed: Any, least: int) -> dict:
 
     A product on tensor cores of which the rest of the rounding is taken along (three products for one) isn't among it.
     """
-    flow, found = Flow(module), {}
+    flow = Flow(module)
+    found: dict[Any, Any] = {}
     differences = (
         i for i in module.instructions if i.parts == ("sub", "f32") or i.parts[:2] == ("sub", "rn")
     )

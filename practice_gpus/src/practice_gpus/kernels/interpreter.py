@@ -60,6 +60,7 @@ class Machine:
         self.flow = compiled.flow
         self.fill = fill  # the byte that memory holds before anybody writes it
         self.card = self.unset = None
+        self.doubt: Any = None
 
     def execute(self) -> None:
         """Run the whole grid."""

@@ -317,7 +317,7 @@ INDEX_PUT = "Index put requires the source and destination dtypes match, got {} 
 
 def check_storage(call: Call) -> None:
     """A tensor takes no storage of another device; where it takes a tensor, `device_mismatch.meet` says so."""
-    storage = call.args[1] if len(call.args) > 1 else None
+    storage: Any = call.args[1] if len(call.args) > 1 else None
     home = call.home or CPU
     given = isinstance(storage, torch.UntypedStorage) and call.homes
     if given and "cuda" in (home.type, storage.device.type) and storage.device != home:

@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import sys
 import threading
 import unittest
 

@@ -80,7 +80,8 @@ def test_a_compilation_broken_off_leaves_no_answer_for_the_next_kernel(monkeypat
     with monkeypatch.context() as patch:
         patch.setattr("select.select", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            kernels.compile(twelve.TRANSPOSE, "transpose", "A100", threads=128)
+            fresh = f"{twelve.TRANSPOSE}\n// no other test has compiled this one"
+            kernels.compile(fresh, "transpose", "A100", threads=128)
     assert puzzles.outer.outcome(puzzles.outer.reference).status == core.CORRECT
 
 

@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from practice_gpus.machine import held_back
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
@@ -172,6 +170,9 @@ def tidy(axes: Axes) -> None:
 
 def blank_figure(size: tuple[float, float]) -> Figure:
     """A figure without axes, `size` in inches, for what you draw yourself."""
+    # colors and numbers need no PyTorch, so it is imported here
+    from practice_gpus.machine import held_back
+
     # an import that is broken off leaves half a module, which only a new kernel repairs
     with held_back():
         from matplotlib.backends.backend_agg import FigureCanvasAgg

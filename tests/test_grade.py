@@ -5,6 +5,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import sys
 
 import nbformat
@@ -148,6 +149,12 @@ def test_hostile_notebooks_cost_themselves_only_what_comes_after(submitted):
     assert psutil.Process().memory_info().rss - before < 3e8
     lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     assert not [line for line in lines if "3.14159e4" in line]
+
+
+def test_the_grader_itself_and_the_map_stay_without_pytorch():
+    """It took 650 MB on the teacher's machine beside the notebooks, and each start of lab seconds more."""
+    code = "import sys, course.tools.grade, course.tools.progress; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_a_run_may_say_anything_and_only_so_much():

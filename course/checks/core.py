@@ -21,14 +21,10 @@ from typing import Any
 
 import course
 from course import show
-from course.checks import my_file, my_tools, panel, progress
+from course.checks import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, my_file, my_tools, panel, progress
 from course.checks.limit import TooLong, limit
 from course.checks.slips import Slip
 
-CORRECT = "correct"
-NOT_YET = "not yet"
-NOT_ATTEMPTED = "not attempted"
-ERROR = "error in your code"
 SECONDS = 10
 LOOKS = {  # of an outcome: state of its panel, title
     CORRECT: ("right", "Correct!"),

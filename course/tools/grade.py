@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
-from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED
+from course.checks import CORRECT, ERROR, NOT_ATTEMPTED
 from course.tools import ROOT, _graded, _notebooks, _sheets
 from course.tools._arguments import positive
 

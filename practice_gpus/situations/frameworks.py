@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import torch
@@ -103,7 +105,7 @@ def devices_that_a_users_mode_sees() -> Any:
     with Seen() as mode:
         y = x + 1
         y.to("cpu")
-        torch.zeros(2, device="cuda")
+        torch.zeros(2, device="cuda:0")
     return mode.places
 
 
@@ -269,3 +271,69 @@ SPARSE = {
     ),
 }
 table(DOCS + "sparse.html", SPARSE)
+
+
+def again(generator: torch.Generator) -> Any:
+    """Return where copies of a generator are, and whether they draw the same."""
+    copies = [copy.deepcopy(generator), generator.clone_state()]
+    copies.append(pickle.loads(pickle.dumps(generator)))
+    first = torch.rand(2, generator=generator, device=generator.device)
+    drawn = [torch.rand(2, generator=each, device=each.device) for each in copies]
+    return [each.device for each in copies], all(torch.equal(x, first) for x in drawn)
+
+
+GENERATORS = {
+    "copies of a generator": lambda: again(torch.Generator("cuda").manual_seed(1)),
+    "copies of a generator of the CPU": lambda: again(torch.Generator().manual_seed(1)),
+    "a state on the GPU": lambda: torch.set_rng_state(torch.get_rng_state().cuda()),
+    "a GPU's state on the GPU": lambda: torch.cuda.set_rng_state(torch.cuda.get_rng_state().cuda()),
+    "a storage of the GPU": lambda: torch.empty(0).set_(on().untyped_storage()),
+}
+table(DOCS + "generated/torch.Generator.html", GENERATORS)
+
+
+def written(index: Any, value: Any) -> Any:
+    """Return halves after something was written there."""
+    x = on().half()
+    x[index] = value
+    return x
+
+
+def chosen(value: float) -> Any:
+    """Return halves, or a number in their place."""
+    return torch.where(on() > 1, on().half(), value)
+
+
+def added() -> Any:
+    """Return a sum of halves, written in place, with a large factor."""
+    return on("cuda", 0.0, 0.0).half().add_(on("cuda", 0.0, 0.0).half(), alpha=1e9)
+
+
+LARGE = {
+    "a large number into halves": lambda: written(0, 2.0**30),
+    "a large number through a mask": lambda: written(on() > 1, -1e9),
+    "a large number chosen": lambda: chosen(-1e9),
+    "infinity chosen": lambda: chosen(-float("inf")).dtype,
+    "a large threshold": lambda: nn.functional.threshold(on().half(), 1e9, 0),
+    "halves clamped to a large number": lambda: on().half().clamp(min=-1e9).dtype,
+    "a large factor of halves": lambda: added().dtype,
+    "a list clamped to a large number": lambda: (
+        torch._foreach_clamp_max([on().half()], 1e9)[0].dtype
+    ),
+    "other halves through a mask": lambda: written(on() > 1, torch.ones(1, device="cuda")),
+}
+table(CODE + "c10/util/Half.h", LARGE)
+INDICES = {
+    "a stream of nothing": lambda: on().record_stream(None),
+    "a sorter with a wrong place": lambda: torch.searchsorted(
+        on(), on(), sorter=torch.tensor([0, 9], device="cuda")
+    ),
+}
+table(CODE + "torch/csrc/Stream.cpp", INDICES)
+TWO_GPUS = {
+    "the stream of no device": lambda: torch.cuda.current_stream(99),
+    "a number of another GPU at an index": lambda: written(
+        0, torch.tensor(2.0, device="cuda:1").half()
+    ),
+}
+table(CODE + "aten/src/ATen/native/TensorAdvancedIndexing.cpp", TWO_GPUS, gpus=2)

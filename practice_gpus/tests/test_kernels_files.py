@@ -135,6 +135,20 @@ def test_what_the_kernel_cannot_take_is_refused_before_it_runs():
     assert torch.equal(x, torch.full((256,), 3.0))
 
 
+def test_null_pointers_and_pointers_in_tensors_are_told_from_indices_that_are_too_large():
+    """A grouped product reads its matrices' addresses from a tensor: refused by name, not accused."""
+    compiled = kernels.compile(
+        "__global__ void k(float** x, float* y) { y[0] = x[0][0]; }", "k", "A100"
+    )
+    y = torch.zeros(1)
+    for address, error, words in (
+        (2**33, kernels.Unsupported, "stored in tensors"),
+        (0, kernels.OutOfBounds, "null"),
+    ):
+        with pytest.raises(error, match=words):
+            kernels.run(compiled, 1, 1, torch.tensor([address]), y)
+
+
 BOUNDED = "extern __shared__ float s[]; __global__ void __launch_bounds__(64) k(float* x) { x[0] = s[0]; }"
 
 

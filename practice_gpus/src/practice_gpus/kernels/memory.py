@@ -12,6 +12,7 @@ from practice_gpus.kernels.errors import Contract, Misaligned, OutOfBounds, Unsu
 from practice_gpus.kernels.formats import UNSIGNED
 
 BASE = 0x7F0000000000
+FAR = 2**40  # bytes; no index goes so far
 GAP = 4096  # bytes between two tensors
 ALIGN = 512  # as PyTorch's allocator
 
@@ -202,6 +203,13 @@ class Memory:
             thread = int(outside.argmax())
             address = int(addresses[thread])
             region = min(self.regions, key=lambda each: _distance(each, address), default=None)
+            if address < GAP:
+                blame(thread, OutOfBounds, f"{kind} of {size} bytes through a null pointer")
+            if region and _distance(region, address) > FAR:
+                words = "pointers that are stored in tensors aren't followed here"
+                blame(
+                    thread, Unsupported, f"{kind} at {address:#x}, which no argument holds: {words}"
+                )
             where = (
                 region.where(address + (0 if address < region.start else size - 1))
                 if region

@@ -344,7 +344,8 @@ def _parameter(found):
     bare = texts[: texts.index("[")] if "[" in texts else texts
     words = [each for each in bare if each not in ("*", "&", *QUALIFIERS)]
     name = words[-1] if len(words) > 1 else ""
-    return Parameter(name, " ".join(words[:-1] or words).replace(" :: ", "::"), pointer, count)
+    kind = " ".join(words[:-1] or words).replace(" :: ", "::") + "*" * (texts.count("*") - 1)
+    return Parameter(name, kind, pointer, count)
 
 
 def _example(parameter):

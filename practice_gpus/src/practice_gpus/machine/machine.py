@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from practice_gpus.pytorch import Call
 
 CPU = torch.device("cpu")
+finalizing = sys.is_finalizing
 PLAIN = {torch.Tensor, torch.nn.Parameter}
 ROWS = ("crow_indices", "col_indices", "values")
 COLUMNS = ("ccol_indices", "row_indices", "values")
@@ -68,8 +70,9 @@ class Place:
         self.block = block
 
     def __del__(self):
-        if self.block is not None:
-            self.allocator.release(self.block)
+        block = getattr(self, "block", None)  # not yet there where an interrupt cut its making
+        if block is not None and not finalizing():
+            self.allocator.release(block)
 
 
 class Local(threading.local):
@@ -335,7 +338,7 @@ def storage_of(tensor: Any) -> Any:
 def contents(storage: Any) -> Any:
     """The bytes of a storage as a tensor."""
     bytes = torch.empty(0, dtype=torch.uint8, device=CPU)
-    with torch._C._DisableTorchDispatch():
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():
         return bytes.set_(storage)
 
 

@@ -240,8 +240,8 @@ def _index(placed, home):
             continue
         if label == "indices" and place is not None:
             raise RuntimeError(INDICES.format(home or "cpu"))
-        is_cpu_number = place is None and tensor.dim() == 0
-        if label == "values" and not is_cpu_number:
+        is_number = tensor.dim() == 0 and (place is None or home is not None)
+        if label == "values" and not is_number:
             both = (home, place or "cpu") if home else (place, "cpu")
             raise RuntimeError(TWO.format(*both))
     return home

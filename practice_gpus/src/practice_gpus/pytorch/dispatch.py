@@ -15,12 +15,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_map_only
 
-from practice_gpus.machine import CPU, NO_KERNEL, PARTS, refusal, storage_of
+from practice_gpus.machine import CPU, NO_KERNEL, OTHER_STORAGE, PARTS, refusal, storage_of
 from practice_gpus.pytorch import compute, shapes
 from practice_gpus.pytorch.asynchronous import launch
 from practice_gpus.pytorch.collectives import check
 from practice_gpus.pytorch.determinism import alert
 from practice_gpus.pytorch.device_mismatch import FREE, meet
+from practice_gpus.pytorch.dtypes import scalar_type
 from practice_gpus.pytorch.operators import (
     FACTS,
     FAKE,
@@ -218,6 +219,8 @@ class DispatchMode(TorchDispatchMode):
         fact = call.fact
         if fact.collective:
             check(machine, call)
+        if fact.name == "set_":
+            check_storage(call)
         if fact.copies:
             self._count_copies(call)
             return
@@ -245,6 +248,13 @@ class DispatchMode(TorchDispatchMode):
         indices = [index for index in call.args[1] if index is not None]
         value = call.args[2] if len(call.args) > 2 else None
         accumulate = len(call.args) > 3 and call.args[3]
+        if (
+            value is not None
+            and value.dtype != call.args[0].dtype
+            and machine.place(value) is not None
+        ):
+            kinds = scalar_type(call.args[0].dtype), scalar_type(value.dtype)
+            raise RuntimeError(INDEX_PUT.format(*kinds))
         has_cpu_number = value is not None and value.dim() == 0 and machine.on_cpu(value)
         on_gpu_masks = waiting = 0
         for index in indices:
@@ -300,6 +310,18 @@ def in_lists(call: Call) -> bool:
         and call.fact.name not in FREE
         and len(call.args[0]) > 1
     )
+
+
+INDEX_PUT = "Index put requires the source and destination dtypes match, got {} for the destination and {} for the source."
+
+
+def check_storage(call: Call) -> None:
+    """A tensor takes no storage of another device; where it takes a tensor, `device_mismatch.meet` says so."""
+    storage = call.args[1] if len(call.args) > 1 else None
+    home = call.home or CPU
+    given = isinstance(storage, torch.UntypedStorage) and call.homes
+    if given and "cuda" in (home.type, storage.device.type) and storage.device != home:
+        raise RuntimeError(OTHER_STORAGE.format(home, storage.device))
 
 
 def is_cuda(device: Any) -> bool:

@@ -79,6 +79,11 @@ def answers(machine: Machine) -> dict:
         for allocator in machine.allocators:
             allocator.release_cached()
 
+    def current(index):
+        if not 0 <= index < machine.n:
+            raise RuntimeError(f"Device index value {index} is out of index range [0, {machine.n})")
+        return streams.current(index)
+
     functions = {
         "_cuda_getDeviceCount": lambda: machine.n,
         "_cuda_getArchFlags": lambda: ARCHITECTURES,
@@ -103,7 +108,7 @@ def answers(machine: Machine) -> dict:
         "_cuda_sleep": sleep,
         "_cuda_ipc_collect": lambda: None,
         "_cuda_clearCublasWorkspaces": lambda: None,
-        "_cuda_getCurrentStream": lambda index: ids(streams.current(index)),
+        "_cuda_getCurrentStream": lambda index: ids(current(index)),
         "_cuda_getDefaultStream": lambda index: ids(streams.default[index]),
         "_cuda_getCurrentRawStream": lambda index: streams.current(index).cuda_stream,
         "_cuda_setStream": lambda stream_id, **place: streams.select(streams.by_id[stream_id]),
@@ -116,7 +121,7 @@ def answers(machine: Machine) -> dict:
         "_accelerator_emptyHostCache": lambda: None,
         "_accelerator_getDefaultGenerator": lambda index: machine.generators[index],
         "_accelerator_getMemoryInfo": lambda index: memory_info(machine, index),
-        "_accelerator_getStream": streams.current,
+        "_accelerator_getStream": current,
         "_accelerator_setStream": streams.select,
     }
     for name, twin in TWINS.items():

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from practice_gpus.machine import NO_KERNEL, OTHER_STORAGE, refusal
+from practice_gpus.machine import NO_KERNEL, refusal
 
 REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 WIDE = {torch.float32, torch.float64}
@@ -91,8 +91,6 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
         return _check_scatter
     if name in ("scatter", "scatter_"):
         return _check_multiplied
-    if name == "set_":
-        return _check_storage
     if name == "convolution":
         return _check_convolution
     if name in ("index_put", "index_put_", "_index_put_impl_"):
@@ -141,13 +139,6 @@ def _check_scatter(call: Any) -> None:
 def _check_multiplied(call: Any) -> None:
     if (call.kwargs.get("reduce") or call.args[4:5]) in ("multiply", ("multiply",)):
         _check(call.inputs[0].dtype, *SCATTER)
-
-
-def _check_storage(call: Any) -> None:
-    """A tensor takes no storage of another device; where it takes a tensor, `device_mismatch.meet` says so."""
-    storage = call.args[1] if len(call.args) > 1 else None
-    if isinstance(storage, torch.UntypedStorage) and storage.device != call.home:
-        raise RuntimeError(OTHER_STORAGE.format(call.home, storage.device))
 
 
 def _check_put(call: Any) -> None:

@@ -48,7 +48,7 @@ WAITS_IF = {
     "multinomial": lambda x, count, replacement=False, **options: (
         0 if replacement and count > 1 else 2
     ),
-    "normal": lambda mean, std=1.0, *rest, **options: int(isinstance(std, T)),
+    "searchsorted": lambda *args, sorter=None, **options: int(sorter is not None),
     "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
 }
 DIVISIONS = set("div div_ floor_divide floor_divide_ remainder remainder_ fmod fmod_".split())
@@ -93,7 +93,7 @@ def facts(func: Any) -> Any:
         copies=copies,
         counted=copies
         or func.namespace != "aten"
-        or name in WAITS
+        or name in ("set_", *WAITS)
         or name in WAITS_IF
         or name in INDEXING,
         waits=WAITS.get(name, 0),

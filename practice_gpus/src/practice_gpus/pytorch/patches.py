@@ -44,6 +44,9 @@ def patches(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     yield from of_storages(machine)
     yield from of_devices(machine)
     yield torch, "Generator", generators
+    set_state = torch.set_rng_state
+    for module in (torch, torch.random):
+        yield module, "set_rng_state", lambda state: set_state(on_cpu(state))
     yield from of_autograd(machine, functions)
     yield from without_driver()
     yield from typed.patches(machine)
@@ -368,11 +371,13 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
             return isinstance(value, original)
 
     class Generator(original, metaclass=Meta):
+        __module__, __qualname__ = "torch", "Generator"  # where pickle finds it
+
         def __new__(cls, device="cpu"):
             device = (
                 torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
             )
-            if device.type != "cuda":
+            if device.type not in ("cpu", "cuda"):
                 return original(device)
             generator = original.__new__(cls, "cpu")
             machine.device(device)  # raises where there is no such device
@@ -384,6 +389,31 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
 
         device = property(lambda self: self.practice)
 
+        def set_state(self, state):
+            return original.set_state(self, on_cpu(state))
+
+        def clone_state(self):
+            return restored(self.device, self.get_state())
+
+        def __reduce__(self):
+            return restored, (self.device, self.get_state())
+
+    def gpus(generator, *args):
+        return generator.device.type == "cuda"
+
     for name in "get_offset set_offset graphsafe_get_state graphsafe_set_state".split():
-        setattr(Generator, name, refusal(f"Generator.{name}", instead="use its get_state"))
+        refuse = refusal(f"Generator.{name}", getattr(original, name), gpus, "use its get_state")
+        setattr(Generator, name, refuse)
     return Generator
+
+
+def restored(device: torch.device, state: torch.Tensor) -> torch.Generator:
+    """A generator with a state, as copies and pickles make it."""
+    return torch.Generator(device).set_state(state)
+
+
+def on_cpu(state: torch.Tensor) -> torch.Tensor:
+    """A state of a generator; one on a GPU is refused."""
+    if state.is_cuda:
+        raise TypeError("RNG state must be a torch.ByteTensor")
+    return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
 
 
 T = torch.Tensor
+NO_HALF = "value cannot be converted to type c10::Half without overflow"
 DISPATCHED = torch._C._len_torch_dispatch_stack
+
+
+def check_half(*values: Any) -> None:
+    """Refuse numbers that a float16 cannot hold, as CUDA's kernels do where a number becomes one."""
+    for value in values:
+        if isinstance(value, (int, float)) and 65504 < abs(value) < math.inf:
+            raise RuntimeError(NO_HALF)
 
 
 class TensorMethods:
@@ -48,6 +57,9 @@ class TensorMethods:
             T.type: self.type,
             T.pin_memory: self.pin_memory,
             T.copy_: self.copy_,
+            torch.where: self.chosen,
+            T.where: self.chosen,
+            torch.threshold: self.chosen,
             T.__setitem__: self.setitem,
             T.grad.__set__: self.set_grad,
         }
@@ -117,6 +129,13 @@ class TensorMethods:
             source = self.move(source, self.machine.place(target) or CPU)
         return func(target, source, *rest, **options)
 
+    def chosen(self, func: Callable, *args: Any, **options: Any) -> torch.Tensor:
+        """A number that takes the place of half-precision values must be one."""
+        for x in args if any(isinstance(value, (int, float)) for value in args) else ():
+            if isinstance(x, T) and x.dtype == torch.float16 and self.machine.place(x) is not None:
+                check_half(*args)
+        return func(*args, **options)
+
     def setitem(
         self, func: Callable, target: torch.Tensor, index: tuple, value: torch.Tensor
     ) -> Any:
@@ -128,6 +147,8 @@ class TensorMethods:
             if value.requires_grad or value.numel() == 1 and not (place and is_cpu_number):
                 value = self.move(value, place or CPU)
         elif place is not None and isinstance(value, (int, float, complex)):
+            if target.dtype == torch.float16:
+                check_half(value)
             with self.toward(CPU):  # as PyTorch has it: a number starts on the CPU
                 value = torch.scalar_tensor(value, dtype=target.dtype)
         return func(target, index, value)

@@ -14,7 +14,6 @@ from practice_gpus import practice_gpus
 
 CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}  # of NVIDIA's table
 BATCHES = (1, 4, 16, 64, 256)
-LAUNCH = 20e-6  # seconds that the CPU needs for one kernel
 FIRST = 10  # kernels that are drawn
 TOP = 2  # names of a photo in the first picture
 SIDE = 208  # pixels of a photo on the page
@@ -144,7 +143,7 @@ def _forecast(batch):
 def busy(batch):
     """A figure and a sentence: the first ten kernels of a batch on an H100, by forecast, and when the CPU launched them."""
     forecast = _forecast(batch)
-    queue = forecast.play(issue=LAUNCH)
+    queue = forecast.queue
     ms = 1000 * queue.finish()
     rows = {"CPU launches": [], "GPU computes": []}
     for span in queue.spans:

@@ -132,5 +132,5 @@ def show_before_and_after(before, after):
     title = (
         f"Forecast: waiting less saves {waits} ms, preparing elsewhere {elsewhere}; together {both}"
     )
-    alt = f"{title}. At first, the GPU has long gaps; then none."
+    alt = f"{title}. At first, the GPU has long gaps; then short ones."
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)

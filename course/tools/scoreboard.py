@@ -34,14 +34,14 @@ def points(cases: list[Case], progress: Callable[[str], None] = lambda text: Non
             continue
         if case.key not in recorded:
             recorded = {case.key: record(case, progress)}
-        forecast, gradients = recorded[case.key]
+        forecast = recorded[case.key]
         if forecast is not None:
-            found.append(point(case, forecast.on(card, case.gpus, gradients)))
+            found.append(point(case, forecast.on(card, case.gpus)))
     return found
 
 
-def record(case: Case, progress: Callable[[str], None]) -> tuple[Any, int]:
-    """(the forecast of a case's step, bytes of its gradients), or (None, 0) where it does not run here."""
+def record(case: Case, progress: Callable[[str], None]) -> Any:
+    """The forecast of a case's step, or None where it does not run here."""
     import torch
 
     from practice_gpus import practice_gpus
@@ -54,13 +54,11 @@ def record(case: Case, progress: Callable[[str], None]) -> tuple[Any, int]:
         with practice_gpus(1, "900 GiB", values=False, stand_in=0.0) as gpus:
             step = case.make()
             if step is None:
-                return None, 0
-            forecast = gpus.forecast(step, card="RTX 3090")
-            size = torch.cuda.memory_allocated()
-            return forecast, size // 3 if case.gpus > 1 else 0  # weights, gradients, momentum
+                return None
+            return gpus.forecast(step, card="RTX 3090")
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
         progress(f"{case.network}: {type(error).__name__}: {str(error).splitlines()[0][:100]}")
-        return None, 0
+        return None
     finally:
         torch.backends.cuda.matmul.allow_tf32 = tf32
 

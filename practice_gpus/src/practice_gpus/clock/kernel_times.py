@@ -10,6 +10,15 @@ CHANNELS_LAST = 0.8  # of the bandwidth (`MEMORY`), for images whose channels ar
 SHORTEST = 3e-6  # seconds of the shortest kernel
 LOW_POWER = 0.6  # of its peak that a card of 75 W or less sustains: it cannot hold its boost clock
 WATTS = 75
+# Of tensor cores that are faster than `FULL` times the card's float32 (on GeForce cards they run at half of that), convolutions
+# and fused attention reach less than products do. VGG-16's convolutions on a V100: 0.49 to 0.55 of 125 TFLOP/s
+# (kexinzhao/Paddle_benchmark@1e5a0ed, "time spent on conv op", 16 and 32 images). FlashAttention-2 on an A100: 0.57 to 0.60
+# (liangan1/GPU_travel@bc68a95); scaled_dot_product_attention on an H100: 0.29 to 0.31 (pytorch/benchmark#2296).
+FULL = 3
+CONVOLUTION = 0.5
+ATTENTION = 0.45
+# Products on AMD's cards: 668 of 1,307 TFLOP/s on an MI300X (mamf-finder of stas00/ml-engineering@744d01e).
+AMD = 0.51
 
 
 def sustained(card: Card) -> float:
@@ -17,10 +26,21 @@ def sustained(card: Card) -> float:
     return LOW_POWER if card.watts <= WATTS else 1.0
 
 
-# Seconds until an exchange is under way between machines: 32 B200, 1 MiB: 380 µs; 1 GiB goes at 362 GB/s there, near the 400 of
-# a machine's eight network cards (all_reduce_nodes, stas00/ml-engineering@744d01e). In a machine it takes at least 44 µs: 32 KiB
-# between eight A100 (the same).
-NEAR, FAR = 44e-6, 350e-6
+# Seconds until an exchange is under way: in a machine (8 H200, 1 MiB: 46 µs; 8 A100: 102) and between machines (32 B200, 1 MiB:
+# 380 µs; there 1 GiB goes at 362 GB/s, near the 400 of eight cards for the network): all_reduce_nodes, stas00/ml-engineering.
+NEAR, FAR = 60e-6, 350e-6
+# Several GPUs wait for the slowest: on eight V100 steps of four networks took 7 to 10 % more than on one without DDP, of which
+# sending explains 1 (pytorch/pytorch, benchmarks/distributed/ddp).
+TOGETHER = 1.06
+
+
+def reached(work: Work, card: Card) -> float:
+    """The share of the peak of its type that a kernel reaches."""
+    share = AMD if card.name.startswith("MI") else COMPUTE
+    if card.peak(work.unit) > FULL * card.peak("fp32"):
+        kinds = {"convolution": CONVOLUTION, "attention": ATTENTION}
+        share = min([share, *(most for kind, most in kinds.items() if kind in work.name)])
+    return share * sustained(card)
 
 
 def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, float]:
@@ -28,7 +48,7 @@ def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, floa
     share = CHANNELS_LAST if work.channels_last else MEMORY
     compute = 0.0
     if work.flops:
-        compute = work.flops / (COMPUTE * sustained(card) * card.peak(work.unit))
+        compute = work.flops / (reached(work, card) * card.peak(work.unit))
     memory = work.bytes / (share * card.bandwidth * 1e9)
     return {"compute": compute, "memory": memory, "launch": shortest * work.launches}
 
@@ -47,7 +67,7 @@ def link_seconds(size: int, card: Card) -> float:
 def exchange_seconds(sent: Reduce, card: Card) -> float:
     """Seconds of an all-reduce, a gather or a scatter: its share of the bytes at the rate of the slowest link, after a start."""
     rate = card.bus or MEMORY * (card.nvlink or card.pcie)
-    moved = sent.times * (sent.gpus - 1) / sent.gpus * sent.bytes / 1e9
+    start = NEAR
     if sent.gpus > sent.per_node:
-        return FAR + moved / min(rate, sent.nic * sent.per_node)
-    return max(NEAR, moved / rate)
+        rate, start = min(rate, sent.nic * sent.per_node), FAR
+    return start + sent.times * (sent.gpus - 1) / sent.gpus * sent.bytes / (rate * 1e9)

@@ -70,7 +70,7 @@ def flops(packet: Any, name: str, args: tuple, kwargs: dict, given: dict, out: A
             found = sdpa_backward_flop_count(given["grad_out"].shape, *shapes)
         else:
             found = sdpa_flop_count(*shapes)
-    return found
+    return found // 2 if given.get("is_causal") is True else found  # kernels skip what is masked
 
 
 def fast_path(given: dict, out: Any) -> list[tuple[str, int, int, int]]:

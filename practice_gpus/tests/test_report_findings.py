@@ -288,6 +288,7 @@ def test_the_last_line_forecasts_a_step_and_names_what_keeps_it_waiting(write):
     """A user would not learn how long a step takes on a GPU, or would take a guess for a measurement."""
     work = "        for _ in range(20): x = torch.relu(x @ x.t()) @ x\n"
     start = START.replace("640", "16384").replace("256", "2048") + STEP.replace("20", "5")
+    start = start.replace("* 32", "* 1024").replace("+ 32", "+ 1024")
     done = report(write(start + work + "        float(x.sum())\n"), shapes=True)
     times = done.facts["pace"]["cards"]
     assert [name for name, *_ in times] == ["T4 (16 GB)", "A100 (40 GB)"]

@@ -15,7 +15,7 @@ from course.tools import ROOT, _notebooks, slides
 from course.tools import site as site_command
 
 PATHS = _notebooks.find()
-TEXTS = ["index", "INSTRUCTORS", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]
+TEXTS = ["index", "INSTRUCTORS", "CONTRIBUTING", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]
 FEW = ("00", "04")  # the lessons of the default lane; all pages are written in the slow lane
 BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
 MARKED = [

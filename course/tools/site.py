@@ -32,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
     exporter = HTMLExporter(raw_template=template, embed_images=True)
     texts = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
     pages = {path.stem: path for path in [*texts, *_notebooks.find()]}
-    pages |= {"index": ROOT / "README.md", "practice_gpus": ROOT / "practice_gpus/README.md"}
+    places = {"index": "README", "CONTRIBUTING": "CONTRIBUTING"}
+    places["practice_gpus"] = "practice_gpus/README"
+    pages |= {name: ROOT / f"{place}.md" for name, place in places.items()}
     args.folder.mkdir(parents=True, exist_ok=True)
     targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
     _notebooks.refuse_others(targets)

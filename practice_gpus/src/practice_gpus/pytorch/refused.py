@@ -70,9 +70,10 @@ def refusals() -> Iterator[Any]:
 def everywhere(original: Any, instead: Any) -> Iterator[Any]:
     """``instead`` wherever a module around ``torch.cuda`` holds ``original``, under any name."""
     path = getattr(original, "__module__", None)
-    for name, module in tuple(sys.modules.items()):
+    # copied in one go: another thread may import meanwhile
+    for name, module in sys.modules.copy().items():
         if name in (path, "torch._dynamo") or name.startswith(AROUND):
-            for key, value in tuple(vars(module).items()):
+            for key, value in dict.copy(vars(module)).items():
                 if value is original:
                     yield module, key, instead
 

@@ -77,7 +77,8 @@ def open_lesson(page, address, path):
 def run_all(page):
     """Run every cell of the open lesson; an error that is not meant fails the test."""
     page.evaluate(RUN_ALL)
-    assert errors(page.evaluate(CELLS)) == []
+    failed = errors(page.evaluate(CELLS))
+    assert not failed, failed
 
 
 def errors(cells):

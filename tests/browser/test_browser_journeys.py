@@ -10,7 +10,7 @@ from course.tools import _notebooks
 # Everything of the course that can be clicked or moved, small: each kind of question, a figure of each kind.
 SCRATCH = """
 from helpers import plots
-from course.show import widgets
+from course.show import vega, widgets
 from course.checks.core import Exercise, NotYet, Question, call
 guess = widgets.predict("90.a", "After x.to(device), x is on …", ["the GPU", "the CPU"])
 ---

@@ -156,3 +156,22 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
     ),
 )
 NOTEBOOKS = LESSONS + REFERENCES
+
+BLOCKS = {  # as the map in 00, README and INSTRUCTORS show them
+    "The path": "what using a GPU takes",
+    "Deeper": "each continues the page with its number, one floor down",
+    "Beyond": "speed, size, kernels, diagnosis, and a final",
+    "To look things up": "and puzzles",
+}
+
+
+def blocks() -> dict[str, list[Lesson]]:
+    """Return {name of a block: its pages, in order}."""
+    found: dict[str, list[Lesson]] = {name: [] for name in BLOCKS}
+    path, deeper, beyond, lookup = found.values()
+    for page in NOTEBOOKS:
+        number, letter = page.number[:2], page.number[2:]
+        early = deeper if letter else path
+        place = lookup if page in REFERENCES else beyond if number > "07" else early
+        place.append(page)
+    return found

@@ -12,7 +12,7 @@ import pytest
 from course import show
 from course.checks import core, predictions, progress
 from course.checks.core import Question
-from course.show import figures, widgets
+from course.show import figures, vega, widgets
 from helpers import plots
 from practice_gpus import practice_gpus
 
@@ -123,6 +123,26 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
     assert "Show anyway" in folded and "Answer: no." in folded
     guess.choose("yes")
     assert texts(displayed)[-1] == "✗ Not this time: You predicted “yes”. The answer is “no”."
+
+
+def test_what_comes_with_the_verdict_waits_for_the_guess_too(displayed):
+    """A figure, a chart or lines beside the panel would give the answer away."""
+    figure = plots.bars({"tails": 1.0}, "Tails it is", "s")
+    chart = vega.Chart({"mark": "bar"}, plots.bars({"tails": 1.0}, "Tails", "s"), "a bar of tails")
+    guess = widgets.predict("t", "Heads?", ["yes", "no"])
+    before = len(displayed)
+    guess.reveal("no", figure=(figure, "one bar, tails"), lines=["heads 0", "tails 1"], chart=chart)
+    asked, place = (bundle["text/html"] for bundle, _ in displayed[before:])
+    panel, _, folded = asked.partition("<details>")
+    assert "<img" not in panel + place and "tails" not in panel + place
+    assert folded.count("<img") == 2 and "tails 1" in folded
+    guess.choose("no")
+    told, drawn = (bundle for bundle, _ in displayed[before:])
+    assert "Right!" in told["text/html"] and "<details>" not in told["text/html"]
+    assert told["text/html"].count("<img") == 1 and vega.VEGALITE in drawn
+    again = len(displayed)
+    guess.reveal("no", figure=(figure, "one bar, tails"), chart=chart)
+    assert "<img" in displayed[again][0]["text/html"] and vega.VEGALITE in displayed[again + 1][0]
 
 
 def test_a_guess_on_the_way_to_another_choice_does_not_count_yet(displayed):

@@ -3,11 +3,12 @@
 import asyncio
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from course import show
 from course.checks import panel, progress
+from course.show import figures, vega
 from helpers.plots import number
 
 SETTLED = 1.5  # seconds without another move, after which a guess is final: arrow keys pass other choices on their way
@@ -47,7 +48,7 @@ class Prediction:
         self.span = span
         self.changed = lambda: None  # told when the guess is made, and when it is compared
         self._pause = _Pause()
-        self._waiting = None  # (output, actual, because): a reveal that came before the guess
+        self._waiting = None  # (output, chart's output and chart, actual, because, more): a reveal before the guess
         stored = progress.load().get(f"predict.{key}", {})
         self.guess = stored.get("guess") if self._fits(stored.get("guess")) else None
         self.compared = self.guess is not None and bool({"right", "factor"} & set(stored))
@@ -71,27 +72,47 @@ class Prediction:
             self._pause.start(self._open)
 
     def _open(self):
-        """Put the verdict where a reveal has asked for a guess."""
-        output, *truth = self._waiting
-        verdict = self._verdict(*truth)
-        bundle = {"text/html": panel.as_html(verdict), "text/plain": panel.as_text(verdict)}
-        output.update(bundle, raw=True)
+        """Put the verdict, and what is shown with it, where a reveal has asked for a guess."""
+        told, chart, actual, because, more = self._waiting
+        verdict = self._verdict(actual, because)
+        page, text = panel.as_html(verdict) + more[0], panel.as_text(verdict) + more[1]
+        told.update({"text/html": page, "text/plain": text}, raw=True)
+        if chart:
+            data, metadata = chart[1].bundle()
+            chart[0].update(data, metadata=metadata, raw=True)
 
-    def reveal(self, actual: Any, because: str = "") -> None:
+    def reveal(
+        self,
+        actual: Any,
+        because: str = "",
+        *,
+        figure: tuple | None = None,
+        chart: vega.Chart | None = None,
+        lines: str | Iterable[str] = (),
+    ) -> None:
         """Show how the guess compares with `actual`, a choice or a number; `because` says what that means.
 
-        Without a guess it asks for one, with the answer folded below; the guess, once made, opens it.
+        With the verdict come a `figure` (a tuple as `course.show.figures.show` takes it), a `chart` that can be moved
+        and `lines` of text. Without a guess the panel asks for one, and everything stays folded; a guess opens it.
         """
+        more = _more(figure, lines)
         if self.guess is not None:
             verdict = self._verdict(actual, because)
-            show.page(panel.as_html(verdict), panel.as_text(verdict))
+            show.page(panel.as_html(verdict) + more[0], panel.as_text(verdict) + more[1])
+            if chart:
+                chart.show()
             return
         answer = f"Answer: {self.say(actual)}. {because}".strip()
-        folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}</details>"
+        still = figures.page(chart.figure, chart.alt, chart.caption) if chart else ""
+        folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}{more[0]}{still}</details>"
         asked = panel.as_html(panel.Content("open", "What is your guess?", ASK)) + folded
-        output = show.page(asked, answer)
-        if output:
-            self._waiting = output, actual, because
+        told = show.page(asked, answer + more[1] + (f"\n{chart.words}" if chart else ""))
+        if told:
+            later = chart and (
+                show.page(f'<div class="{show.STILL}" title="after your guess"></div>', ""),
+                chart,
+            )
+            self._waiting = told, later, actual, because, more
 
     def say(self, value: Any) -> str:
         """`value` in words: a choice, or a number with its unit."""
@@ -124,6 +145,16 @@ class Prediction:
             state, title = "wrong", f"{number(factor, 2)} times {way}"
         scale = panel.Scale(self.guess, actual, *self.span, self.unit)
         return panel.Content(state, title, told, because, scale)
+
+
+def _more(figure, lines):
+    """(HTML, text) of what comes with a verdict."""
+    text = lines if isinstance(lines, str) else "\n".join(lines)
+    page = f"<pre>{html.escape(text)}</pre>" if text else ""
+    if figure:
+        page += figures.page(*figure)
+        text = "\n".join(filter(None, [text, figures.words(*figure)]))
+    return page, text and f"\n{text}"
 
 
 def predict(

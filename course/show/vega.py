@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from course import show as outputs
@@ -99,38 +100,64 @@ def config_of_course() -> dict:
     }
 
 
-def show(spec: dict, figure: Figure, alt: str, caption: str = "", colors: int = 128) -> None:
-    """Display a Vega-Lite chart that stays alive in a reopened notebook, without a network.
+@dataclass(frozen=True)
+class Chart:
+    """A Vega-Lite chart that stays alive in a reopened notebook, without a network.
 
     `spec` is a dict of Vega-Lite 5 (Altair 5.5: `chart.to_dict()`); the look of the course is merged into its config,
     and where it has no width it takes the column's. `figure` is the matplotlib Figure that stands in for it on pages
     that draw no Vega-Lite. `alt` says in words what it shows. Give each mark its color by meaning (`plots.GPU`).
     """
-    if not isinstance(spec, dict) or "Figure" not in type(figure).__name__:
-        raise TypeError(
-            f"vega.show takes a dict and a matplotlib Figure, got {type(spec).__name__} and {type(figure).__name__}"
-        )
-    text = figures.words(figure, alt, caption)
-    if not outputs.inside_notebook():
-        print(text)
-        return
-    from IPython.display import display
 
-    picture = base64.b64encode(figures.png(figure, colors, STAND_IN)).decode("ascii")
-    width = min(figures.WIDEST, round(plots.PIXELS * figure.get_figwidth()))
-    bundle = {
-        VEGALITE: styled(spec, alt),
-        "image/png": picture,
-        "text/plain": outputs.CLOSED + text,
-    }
-    metadata = {
-        VEGALITE: {"embed_options": _EMBED},
-        "image/png": {"alt": alt, "width": width},
-    }
-    display(bundle, metadata=metadata, raw=True)
-    note = figures.below(figure, caption)
-    if note:
-        outputs.page(note, "")
+    spec: dict
+    figure: Figure
+    alt: str
+    caption: str = ""
+    colors: int = 128
+
+    def __post_init__(self):
+        if not isinstance(self.spec, dict) or "Figure" not in type(self.figure).__name__:
+            kinds = f"{type(self.spec).__name__} and {type(self.figure).__name__}"
+            raise TypeError(f"a chart takes a dict and a matplotlib Figure, got {kinds}")
+
+    @property
+    def words(self) -> str:
+        """The chart in words."""
+        return figures.words(self.figure, self.alt, self.caption)
+
+    @property
+    def below(self) -> str:
+        """HTML of its caption and sources."""
+        return figures.below(self.figure, self.caption)
+
+    def bundle(self) -> tuple[dict, dict]:
+        """Return (MIME bundle, metadata): the chart, and beside it the picture that stands in for it."""
+        few = figures.png(self.figure, self.colors, STAND_IN)
+        width = min(figures.WIDEST, round(plots.PIXELS * self.figure.get_figwidth()))
+        data = {
+            VEGALITE: styled(self.spec, self.alt),
+            "image/png": base64.b64encode(few).decode("ascii"),
+            "text/plain": outputs.CLOSED + self.words,
+        }
+        metadata = {VEGALITE: {"embed_options": _EMBED}}
+        return data, metadata | {"image/png": {"alt": self.alt, "width": width}}
+
+    def show(self) -> None:
+        """Display it, with its caption and sources below."""
+        if not outputs.inside_notebook():
+            print(self.words)
+            return
+        from IPython.display import display
+
+        data, metadata = self.bundle()
+        display(data, metadata=metadata, raw=True)
+        if self.below:
+            outputs.page(self.below, "")
+
+
+def show(spec: dict, figure: Figure, alt: str, caption: str = "", colors: int = 128) -> None:
+    """Display a `Chart` of these."""
+    Chart(spec, figure, alt, caption, colors).show()
 
 
 def styled(spec: dict, alt: str) -> dict:

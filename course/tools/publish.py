@@ -87,23 +87,25 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
 
 
 def table(repository: str) -> str:
-    """Return README's badge, the path as a table, and all other pages folded."""
+    """Return README's badge, the path as a table, and the other blocks of pages folded."""
     start = course.NOTEBOOKS[0]
     to = launches(repository, start.file)["Colab"]
     badge = (
         f"[![Open in Colab]({PICTURES['Colab']})]({to}) {start.title}, without installing anything"
     )
-    path = [page for page in course.LESSONS if page.number <= "07"]
-    more = [page for page in course.NOTEBOOKS if page not in path]
+    path, *more = course.blocks().values()
     rows = [
         f"| {page.number} | {linked(page)} | {page.summary} | {page.minutes} |" for page in path
     ]
     lines = [badge, "", "| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
-    folded = " · ".join(f"{page.number} {linked(page)}" for page in more)
-    fold = (
-        f"<details><summary>{len(more)} more pages: deeper, beyond, and to look things up</summary>"
-    )
-    return "\n".join([*lines, fold, "", folded, "", "</details>"])
+    folds = []
+    for (name, told), block in zip(list(course.BLOCKS.items())[1:], more, strict=True):
+        named = " · ".join(f"{page.number} {linked(page)}" for page in block)
+        summary = f"{name}: {len(block)} pages, {told}"
+        folds += (
+            [f"<details><summary>{summary}</summary>", "", named, "", "</details>"] if block else []
+        )
+    return "\n".join([*lines, *folds])
 
 
 def linked(page: course.Lesson) -> str:

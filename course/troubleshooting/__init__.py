@@ -121,8 +121,7 @@ def explain_box(message: str = "") -> None:
 
 def _still(message: str) -> tuple[str, str]:
     """(HTML, text) of a box that nothing can be pasted into."""
-    note = "Run the notebook up to here to paste another message."
-    return f"{_as_html(message)}<p><i>{note}</i></p>", f"{explanation(message)}\n{note}"
+    return _as_html(message), explanation(message)
 
 
 def _as_html(message: str) -> str:

@@ -44,11 +44,11 @@ def step(*between, work=(GEMM,), gap=3000, each=1000, ahead=0):
     for i in range(10):
         at = 1000 + i * (each * len(work) + gap)
         for j, name in enumerate(work):
-            number = 100 * i + j
+            number, kind = 100 * i + j, "gpu_memcpy" if "Memcpy" in name else "kernel"
             events.append(
                 call("cudaLaunchKernel", at + each * j - 10 - ahead, 5, "cuda_runtime", number)
             )
-            events.append(kernel(name, at + each * j, each, number))
+            events.append(kernel(name, at + each * j, each, number, kind))
         events += [call(name, at + each * len(work) + 1, gap - 20, kind) for name, kind in between]
     return {"traceEvents": events, "deviceProperties": [{"name": "NVIDIA H100"}]}
 
@@ -60,7 +60,8 @@ CASES = {
     "loader": (step((LOADER, "user_annotation")), "loader", SHARE, "num_workers"),
     "allocator": (step(("cudaFree", "cuda_runtime")), "waits", SHARE, "caching allocator"),
     "resize": (step(("photos.py(3): resize", "python_function")), "waits", SHARE, "another process"),
-    "item": (step(("aten::item", "cpu_op")), "waits", SHARE, "read values of the GPU later"),
+    "lost": (step(("cudaDeviceSynchronize", "cuda_runtime")), "unclear", SHARE, "isn't in this trace"),
+    "item": (step(work=(GEMM, "Memcpy DtoH (Device -> Pageable)"), each=100, gap=180), "waits", 1620 / 3620, "less often"),
     "start": (step(("cudaStreamCreate", "cuda_runtime"), gap=200_000), "waits", 0.995, "schedule("),
     "tiny": (step(gap=90, each=10), "launches", 81 / 91, "CUDA graph"),
     "exposed": (
@@ -173,16 +174,17 @@ KERNELS = {
         volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f turing_fp16_s1688cudnn_fp16 triton_tem_fused_addmm_0 triton_mm
         splitKreduce_kernel<32,16> fused_moe_kernel void+marlin::Marlin<half> _matmul_ogs_NNT_bf16xbf16_swiglu Cijk_Alik""",
     "attention": """attn_fwd _attn_fwd sage_fwd mha_fwd_splitkv flash::flash_fwd_kernel<> cudnn_infer_sdpa fmhaSm100aKernel_Qkv
-        flashinfer::BatchPrefillWithPagedKVCacheKernel<> triton_tem_fused_flex_attention_0 paged_attention_v2_kernel""",
+        flashinfer::BatchPrefillWithPagedKVCacheKernel<> triton_tem_fused_flex_attention_0 _fwd_grouped_kernel_stage1 paged_attention_v2_kernel""",
     "communication": """ncclDevKernel_AllReduce vllm::cross_device_reduce_1stage<> all2all_kernel deep_ep::intranode::dispatch<>
         multimem_all_reduce_kernel nvshmem_putmem rcclKernel""",
     "normalization": """fused_add_rms_norm_kernel flashinfer::norm::FusedAddRMSNormKernel<> triton_red_fused_native_layer_norm_3
-        aiter::add_rmsnorm_quant_kernel triton_per_fused__to_copy_mean_pow_rsqrt_7 cunn_SoftMaxForward""",
-    "elementwise": """act_and_mul_kernel fused_adam_kernel batched_transpose_32x32_half triton_poi_fused_all_reduce_add_1
+        aiter::add_rmsnorm_quant_kernel gemma_rms_norm_kernel triton_per_fused__to_copy_mean_pow_rsqrt_7 cunn_SoftMaxForward""",
+    "elementwise": """act_and_mul_kernel fused_adam_kernel batched_transpose_32x32_half triton_poi_fused_all_reduce_add_1 triton_poi_fused_mm_0
         reshape_and_cache_flash_kernel triton_poi_fused__scaled_dot_product_flash_attention_cat_10 sage_quant_kernel
         at::native::CatArrayBatchedCopy<> FillFunctor<float> distribution_elementwise_grid_stride_kernel<normal_and>""",
     "other": """at::native::reduce_kernel<512,sum_functor> cub::DeviceRadixSortOnesweepKernel<> max_pool_forward_nchw
-        split_embedding_codegen_forward_unweighted_kernel routingIndicesHistogramKernel my_own_kernel""",
+        split_embedding_codegen_forward_unweighted_kernel routingIndicesHistogramKernel my_own_kernel
+        vllm::moe::topkGatingSoftmax<> flashinfer::sampling::TopKTopPSamplingFromProbKernel<>""",
 }  # fmt: skip
 
 

@@ -53,6 +53,8 @@ def _joined(ranks, window, about):
     last = max(rank.last for rank in ranks) - origin
     if not last > 0:
         raise ValueError(f"{ranks[0].name}: its GPU events take no time; record it again")
+    if last > LONGEST:
+        raise ValueError(f"{ranks[0].name}: its clock is broken, its GPU events lie years apart")
     begin, end = window or (0, last)
     if not 0 <= begin < end:
         raise ValueError(f"window is {window!r}; it takes two times in µs, the smaller first")
@@ -157,13 +159,14 @@ def _without_gpu(spans):
     calls = sum(n for kind, n in count.items() if kind in CALLS)
     if calls and not any("mtia" in kind for kind in count):
         return (
-            f"has {calls:,} calls of the GPU's runtime but no kernels, so the profiler couldn't see the GPU at "
+            f"has calls of the GPU's runtime ({calls:,}) but no kernels, so the profiler couldn't see the GPU at "
             "work: another profiler may have held it (CUPTI serves one), or the user may not read its counters. "
             "Record it again without other tools."
         )
     others = sorted(kind for kind in count if kind.startswith(("mtia", "hpu", "npu", "tpu")))
     if others:
-        return f"has no kernels of a GPU: {', '.join(others)} belong to another accelerator. {HOW}"
+        names = " and ".join(others)
+        return f"has no kernels of a GPU: {names} belong to another accelerator. {HOW}"
     if not any(kind in ("cpu_op", "operator", "python_function") for kind in count):
         return f"has no events of torch.profiler. {HOW}"
     return (

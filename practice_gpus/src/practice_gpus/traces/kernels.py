@@ -18,7 +18,7 @@ LONGEST = 64  # characters of a name that are kept
 _CLASS_OF = (
     # Inductor names a kernel after all operators that it fuses; what it does stands in front: template, reduction, pointwise
     ("attention", r"triton_tem_\w*(attention|flex)"),
-    ("matmul", r"triton_tem|triton_(\w*_)?mm(_|$)"),
+    ("matmul", r"triton_tem|^triton_mm"),
     ("normalization", r"triton_(red|per)\w*(norm|softmax|rsqrt|var_mean)"),
     ("elementwise", r"triton_(poi|red|per|for)|triton__0d"),
     # collectives: NCCL, RCCL, oneCCL; vLLM, sglang, TensorRT-LLM; DeepEP, NVSHMEM, symmetric memory
@@ -30,7 +30,8 @@ _CLASS_OF = (
         "communication",
         r"cross_device_reduce|deep_?ep::|nvshmem|multimem|quick_?reduce|lamport|moe_?a2a",
     ),
-    # what stands in front of a matmul, a norm or an attention, and is none
+    # what belongs to a matmul, a norm or an attention, and is none
+    ("other", r"topk|top_k|moe_align|sampling|argsort|searchsorted|max_pool|avg_?pool"),
     (
         "other",
         r"embedding_(forward|backward|codegen|bag)|split_embedding|radixsort|routing(?!_memset)|native::reduce_kernel",
@@ -47,14 +48,17 @@ _CLASS_OF = (
         "attention",
         r"attention|attn|fmha|(sage|mha|mqa|mla)_(fwd|bwd)|sdpa|batch(prefill|decode)|paged_?kv",
     ),
-    ("attention", r"(?<!flashinfer)flash(::|_fwd|_bwd|_mla|_decod|mla)"),
+    (
+        "attention",
+        r"(?<!flashinfer)flash(::|_fwd|_bwd|_mla|_decod|mla)|^_(fwd|bwd)_(grouped_)?kernel|delta_rule",
+    ),
     (
         "normalization",
-        r"norm(?!al)|softmax|bn_fw|bn_bw|gammabeta|rowwisemoments|cross_entropy|welford",
+        r"norm(?!al)|softmax|bn_fw|bn_bw|gammabeta|rowwisemoments|computefused|cross_entropy|welford",
     ),
     (
         "matmul",
-        r"gemm|gemv|matmul|nvjet|bmm_|(^|_)mm(_|$)|cutlass.*kernel|cijk_|xmma|machete|marlin|exllama",
+        r"gemm(?!a)|gemv|matmul|nvjet|bmm_|(^|_)mm(_|$)|cutlass.*kernel|cijk_|xmma|machete|marlin|exllama",
     ),
     ("matmul", r"fused_moe|grouped_mm|wvsplitk|splitk|cublaslt?epilogue|cask_|mma_\w*kernel"),
     (
@@ -65,10 +69,10 @@ _CLASS_OF = (
         "elementwise",
         r"elementwise|pointwise|functor|subtensorop|(?<!pre)fill|rope|act_and_mul|silu|gelu|glu",
     ),
-    ("elementwise", r"adam|sgd|lamb_|dropout|scalepacked|distribution|memset"),
+    ("elementwise", r"adam|sgd|lamb_|dropout|scalepacked|distribution|memset|moe_sum|finalize"),
     (
         "elementwise",
-        r"catarray|transpose|permute|nchwto|nhwcto|gather|scatter|index(select|_?put|_)|copy|cast",
+        r"catarray|transpose|permute|nchwto|nhwcto|gather|scatter|index(select|_?put|_)|copy|cast|cvt_",
     ),
 )
 _NOISE = re.compile(r"\(anonymous namespace\)::|std::|at::native::|c10::|at::cuda::|^void ")

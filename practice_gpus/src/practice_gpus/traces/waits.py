@@ -1,11 +1,13 @@
 """Why a GPU is idle: each gap is charged to what the CPU did in it, by the names of its calls.
 
-A gap belongs to the first cause of `CAUSES` whose calls fill at least half of it. What no cause explains is the time
-between launches: the CPU works through many short calls, each of which starts a kernel or prepares one.
+A gap belongs to the cause whose calls take most of it, if causes explain at least half. What they don't explain is the
+time between launches: the CPU works through many short calls, each of which starts a kernel or prepares one. A call of the
+driver that takes long on an idle GPU, even a launch, loads code or sets something up: it is a start, and isn't repeated.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
@@ -19,7 +21,7 @@ from practice_gpus.traces.trace import Span, Trace
 LONG = (
     1000.0  # µs: launching a kernel takes 5 to 100, so a gap that is longer has a cause of its own
 )
-STARTING = 100_000.0  # µs: no call of a running program's driver takes a tenth of a second; creating a context does
+STARTING = 100_000.0  # µs: the first call of all creates the context; later ones give memory back in 1 to 50 ms
 SHORT = 20.0  # µs: a gap in which no span of `host.SHORTEST` fits isn't looked up
 HALF = 0.5
 
@@ -36,7 +38,10 @@ _CAUSES = (
     ("allocator", re.compile(r"^(?:cuda|hip)(?:Malloc|Free)|^cuMem(?:Unmap|Map|Create|Release)")),
     ("sync", re.compile(r"Synchronize|Memcpy|_local_scalar_dense|aten::item|aten::nonzero")),
 )
-CAUSES = ("start", "loader", "allocator", "sync", "host", "launches", "unrecorded")
+# What such a call is if it lasts: the first allocation starts CUDA, and who waits long for an idle GPU waits for work
+# that isn't in the trace.
+_LASTING = {"allocator": (STARTING, "start"), "sync": (LONG, "missing")}
+CAUSES = ("start", "loader", "allocator", "sync", "missing", "host", "launches", "unrecorded")
 
 
 class Wait(NamedTuple):
@@ -55,9 +60,16 @@ def waits(trace: Trace) -> list[Wait]:
         return [Wait(start, length, causes[length >= LONG], "") for start, length in gaps(trace)]
     around = _Calls(span for span in trace.cpu if _CAUSES[0][1].search(span.name))
     calls = _Calls(span for span in innermost(trace.cpu) if not _AROUND.search(span.name))
-    return [
-        Wait(start, length, *_cause(start, length, around, calls)) for start, length in gaps(trace)
-    ]
+    read = {round(event.end, 1) for event in trace.gpu if "DtoH" in event.name}
+    found = []
+    for start, length in gaps(trace):
+        cause, call = _cause(start, length, around, calls)
+        if (
+            cause == "launches" and round(start, 1) in read
+        ):  # the CPU had nothing in the queue, because it waited
+            cause, call = "sync", "a copy from the GPU"
+        found.append(Wait(start, length, cause, call))
+    return found
 
 
 def _cause(start, length, around, calls):
@@ -72,28 +84,23 @@ def _cause(start, length, around, calls):
         inside = min(span.end, start + length) - max(span.start, start)
         times[_cause_of(span, inside)][span.name] += inside
     found = {cause: sum(names.values()) for cause, names in times.items() if cause != "launches"}
-    cause = max(found, key=found.__getitem__, default="launches")
-    if cause == "launches" or found[cause] < HALF * length:
+    if sum(found.values()) < HALF * length:
         return "launches", ""
+    cause = max(found, key=found.__getitem__)
     return cause, times[cause].most_common(1)[0][0]
 
 
 def _cause_of(span, inside):
     """Return what a call of `inside` µs in a gap says about it."""
-    driver = _DRIVER.search(span.name)
-    if (
-        inside >= STARTING
-        and driver
-        and "Memcpy" not in span.name
-        and "Synchronize" not in span.name
-    ):
-        return "start"
     if inside >= LONG and _STARTS.search(span.name):
         return "start"
     for cause, pattern in _CAUSES:
         if pattern.search(span.name):
-            return cause
-    return "host" if inside >= LONG and not driver else "launches"
+            limit, instead = _LASTING.get(cause, (math.inf, cause))
+            return instead if inside >= limit else cause
+    if inside < LONG:
+        return "launches"
+    return "start" if _DRIVER.search(span.name) else "host"
 
 
 class _Calls:

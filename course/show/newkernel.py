@@ -56,7 +56,7 @@ def made(cells: list[dict]) -> Iterator[str]:
         lines = "".join(cell.get("source", "")).splitlines()
         code = "\n".join("pass" if line[:1] in "%!" else line for line in lines if line)
         with contextlib.suppress(SyntaxError):
-            parts = [*ast.parse(code).body] if cell.get("cell_type") == "code" else []
+            parts: list = [*ast.parse(code).body] if cell.get("cell_type") == "code" else []
             while parts:
                 part = parts.pop()
                 if isinstance(part, ast.FunctionDef | ast.ClassDef):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from course.lesson05 import lab
 from course.lesson05.memory import by_part, in_total
 from helpers.memory import MIB
 from practice_gpus import practice_gpus
@@ -58,3 +59,15 @@ def test_a_step_in_total_begins_with_what_is_held_and_rises_to_the_peak():
         after = torch.cuda.memory_allocated() / MIB
     assert sizes[0] == held and sizes[-1] == pytest.approx(after, abs=0.05)
     assert max(sizes) == pytest.approx(peak, rel=0.01)
+
+
+def test_what_was_allocated_before_recording_began_is_counted_too(capsys):
+    """In a snapshot of someone's program, 1,001 of 1,314 MiB had no stack, and none of them was printed."""
+    frames = [{"filename": "/home/me/train.py", "line": 12, "name": "step"}]
+    blocks = [
+        {"state": "active_allocated", "size": n * MIB, "frames": f}
+        for n, f in ((3, frames), (9, []))
+    ]
+    lab.print_held({"segments": [{"blocks": blocks}]})
+    first, second = capsys.readouterr().out.splitlines()
+    assert "9 MiB" in first and "no stack was recorded" in first and "train.py(12): step" in second

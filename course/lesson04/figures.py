@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from course import photos
 from course.lesson04.lab import features
 from course.measurements import traces
-from course.measurements.traces.intervals import merged
 from course.show import figures
 from helpers import plots
 from helpers.training import evaluate, train_step
+from practice_gpus.traces import merged
 
 LOADERS = {  # the trace of one step for each
     "1a": "num_workers=0: the main process loads each batch itself",

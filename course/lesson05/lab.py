@@ -8,18 +8,22 @@ from torch import nn
 
 from course.lesson05.memory import source_line
 from helpers.memory import format_bytes
+from practice_gpus.traces import snapshots
 
 
 def print_held(snapshot: dict) -> None:
     """Print the three lines that allocated most of what is in use in `snapshot`, a result of `_snapshot()`.
 
-    A snapshot has segments, a segment blocks; a block in use has its size and its stack of calls, the frames.
+    A snapshot has segments, a segment blocks; a block in use has its size and its stack of calls, the frames. What was
+    allocated before recording began has none, and counts as one line.
     """
     held: Counter[str] = Counter()
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
-            if block["state"] == "active_allocated" and block["frames"]:
-                held[source_line(block["frames"])] += block["size"]
+            if block["state"] == "active_allocated":
+                frames = snapshots.frames_of(block)
+                line = source_line(frames) or snapshots.line(frames) or snapshots.NO_FRAMES
+                held[line] += block["size"]
     for line, size in held.most_common(3):
         print(f"{format_bytes(size):>9}  {line}")
 

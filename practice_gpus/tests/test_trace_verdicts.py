@@ -131,6 +131,7 @@ def test_the_rank_that_comes_last_is_named(tmp_path, capsys):
     assert main([*map(str, files), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["kind"] == "communication" and "wait for rank 2" in found["says"]
+    assert found["facts"]["ranks"] == [0, 1, 2]
 
 
 def test_a_trace_without_most_of_its_kernels_is_not_called_an_idle_gpu():

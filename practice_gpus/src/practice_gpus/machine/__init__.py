@@ -24,13 +24,14 @@ from practice_gpus.machine.machine import (
     storage_of,
 )
 from practice_gpus.machine.memory import Allocator
-from practice_gpus.machine.observers import Observer, tell_refused
+from practice_gpus.machine.observers import LISTENERS, Observer, tell_refused
 from practice_gpus.machine.origins import (
     HERE,
     OWNERS,
     PURPOSES,
     cause,
     first_of,
+    framework,
     is_own,
     line,
     origin,
@@ -47,6 +48,7 @@ __all__ = [
     "FORKED",
     "HERE",
     "Machine",
+    "LISTENERS",
     "NO_BACKEND",
     "NO_KERNEL",
     "OTHER_STORAGE",
@@ -63,6 +65,7 @@ __all__ = [
     "contents",
     "divide_by_zero",
     "first_of",
+    "framework",
     "held_back",
     "inner",
     "interrupts",

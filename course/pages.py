@@ -45,10 +45,22 @@ LESSONS = (
         practice=False,
     ),
     Lesson(
+        "01b_what_a_gpu_is.ipynb",
+        "What a GPU is",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
         52,
         "Put tensors on a GPU, read the first error, and know what a copy costs",
+    ),
+    Lesson(
+        "02b_what_a_copy_costs.ipynb",
+        "What a copy costs",
+        10,
+        "TODO: what a learner does here",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
@@ -57,10 +69,22 @@ LESSONS = (
         "See what a real network sees in your photo, move it whole, and find out when a GPU is full",
     ),
     Lesson(
+        "03b_when_is_a_gpu_full.ipynb",
+        "When is a GPU full?",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
         "04_train_and_test.ipynb",
         "Train and test",
         53,
         "Teach a network your own photos, test it, save it, and bet on a GPU",
+    ),
+    Lesson(
+        "04b_take_it_to_another_machine.ipynb",
+        "Take it to another machine",
+        10,
+        "TODO: what a learner does here",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",
@@ -69,10 +93,22 @@ LESSONS = (
         "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
     ),
     Lesson(
+        "05b_make_it_fit.ipynb",
+        "Make it fit",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
         53,
         "Split a batch by hand, launch one process per GPU, write the ring, and tell when a second GPU helps",
+    ),
+    Lesson(
+        "06b_what_a_second_gpu_adds.ipynb",
+        "What a second GPU adds",
+        10,
+        "TODO: what a learner does here",
     ),
     Lesson(
         "07_time_async_work.ipynb",
@@ -81,10 +117,28 @@ LESSONS = (
         "Catch a clock lying, build an honest one, and find the hidden waits",
     ),
     Lesson(
-        "08_make_it_fast.ipynb",
-        "Make it fast",
+        "07b_read_a_timeline.ipynb",
+        "Read a timeline",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
+        "08_find_the_limit.ipynb",
+        "Find the limit",
         53,
         "Tell what limits a step, climb with the change that fits, and forecast it on any card",
+    ),
+    Lesson(
+        "08b_move_fewer_bytes.ipynb",
+        "Move fewer bytes",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
+        "08c_compile_and_replay.ipynb",
+        "Compile and replay",
+        10,
+        "TODO: what a learner does here",
     ),
     Lesson(
         "09_attention.ipynb",
@@ -93,10 +147,22 @@ LESSONS = (
         "Take a tiny GPT apart, write its attention and its KV cache, and know how fast a card can write",
     ),
     Lesson(
+        "09b_how_fast_can_it_write.ipynb",
+        "How fast can it write?",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
         "10_shard_a_model.ipynb",
         "Shard a model",
         54,
         "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
+    ),
+    Lesson(
+        "10b_plan_a_cluster.ipynb",
+        "Plan a cluster",
+        10,
+        "TODO: what a learner does here",
     ),
     Lesson(
         "11_write_a_kernel.ipynb",
@@ -106,18 +172,30 @@ LESSONS = (
         practice=False,
     ),
     Lesson(
-        "12_look_inside_a_kernel.ipynb",
-        "Look inside a kernel",
+        "12_threads_and_memory.ipynb",
+        "Threads and memory",
         53,
         "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
         practice=False,
     ),
     Lesson(
-        "13_clinic.ipynb",
-        "The clinic",
+        "12b_banks_registers_occupancy.ipynb",
+        "Banks, registers, occupancy",
+        10,
+        "TODO: what a learner does here",
+    ),
+    Lesson(
+        "13_recorded_patients.ipynb",
+        "Recorded patients",
         52,
         "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
         practice=False,
+    ),
+    Lesson(
+        "13b_programs_that_go_wrong.ipynb",
+        "Programs that go wrong",
+        10,
+        "TODO: what a learner does here",
     ),
     Lesson(
         "14_port_a_project.ipynb",

@@ -1,5 +1,7 @@
 """The figures of lesson 01: matmul as areas, warps, rows through small layers, which card to rent."""
 
+from course.pictures import machine
+
 import textwrap
 
 from course import measurements
@@ -195,3 +197,8 @@ def _work_equals_launch(card):
 def show_cards():
     """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of two jobs."""
     which_card.explore(jobs())
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 01b."""
+    return machine.draw(title="What a GPU is"), machine.words()

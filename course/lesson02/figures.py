@@ -1,5 +1,7 @@
 """The figures of lesson 02: a GPU that loses to a CPU, copies by size, and when the CPU wins."""
 
+from course.pictures import machine
+
 from course import measurements
 from course.checks.core import CORRECT
 from course.lesson02 import exercises
@@ -178,3 +180,8 @@ def show_crossing():
     note = "Measured under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
     figures.show(figure, told, note)
     return gpu
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 02b."""
+    return machine.draw(title="What a copy costs"), machine.words()

@@ -1,5 +1,7 @@
 """The figures of lesson 03: what the network sees, its time by batch, and when a GPU waits."""
 
+from course.pictures import machine
+
 import functools
 from pathlib import Path
 
@@ -174,3 +176,8 @@ def _lanes(axes, rows, end):
     axes.tick_params(axis="y", labelcolor=plots.INK)
     axes.set(xlim=(0, end), xlabel=f"µs, until the first {FIRST} kernels have run; gray: waiting")
     axes.grid(False, axis="y")
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 03b."""
+    return machine.draw(title="When is a GPU full?"), machine.words()

@@ -1,5 +1,7 @@
 """The figures of lesson 04: photos with their names, training curves, a loader that starves."""
 
+from course.pictures import machine
+
 import textwrap
 from pathlib import Path
 
@@ -227,3 +229,8 @@ def starving():
     plots.sources(figure, steps["1a"].source)
     told = f"loading takes the CPU 69 ms of {late:.0f}, and the GPU waits 57; with four workers, the step takes {fed:.0f}"
     figures.show(figure, f"Who works when in one step: {told}.")
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 04b."""
+    return machine.draw(title="Take it to another machine"), machine.words()

@@ -1,5 +1,7 @@
 """The figures of lesson 05: a step, what saves memory, and what a real GPU held."""
 
+from course.pictures import machine
+
 import copy
 import functools
 
@@ -175,3 +177,8 @@ def draw_bert():
     axes.set(xlim=(0, 18), ylim=(len(parts) - 0.5, -0.7))
     plots.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 05b."""
+    return machine.draw(title="Make it fit"), machine.words()

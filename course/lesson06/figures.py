@@ -1,5 +1,7 @@
 """The figures of lesson 06: equal gradients, when the gradients travel, more GPUs, and the rank that is late."""
 
+from course.pictures import machine
+
 import json
 
 import torch
@@ -221,3 +223,8 @@ def draw_straggler(joins):
             axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
     plots.sources(figure, trace.source)
     return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 06b."""
+    return machine.draw(title="What a second GPU adds"), machine.words()

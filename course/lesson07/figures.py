@@ -1,5 +1,7 @@
 """The figures of lesson 07: who worked when, what a stopwatch says, and forecasts before and after."""
 
+from course.pictures import machine
+
 import torch
 
 from course.lesson07.loop import draw_lanes, forecast_spans, lay_out
@@ -134,3 +136,8 @@ def show_before_and_after(before, after):
     )
     alt = f"{title}. At first, the GPU has long gaps; then short ones."
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 07b."""
+    return machine.draw(title="Read a timeline"), machine.words()

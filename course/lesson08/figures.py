@@ -1,5 +1,7 @@
 """The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
 
+from course.pictures import machine
+
 from course import measurements
 from course.lesson08.tree import forecast_step
 from course.measurements import traces
@@ -200,3 +202,13 @@ def show_climb(make_step, rungs):
     figure = _ladder(rows, title, unit, size)
     told = "; ".join(f"{name} {plots.number(rates[1], 3)}, {word}" for name, rates, word in rows)
     figures.show(figure, f"{title}. Images per second and limit: {told}.")
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 08b."""
+    return machine.draw(title="Move fewer bytes"), machine.words()
+
+
+def first_picture_c():
+    """Return (Figure, alternative text) of the picture at the top of page 08c."""
+    return machine.draw(title="Compile and replay"), machine.words()

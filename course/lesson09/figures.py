@@ -1,5 +1,7 @@
 """The figures of lesson 09, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
 
+from course.pictures import machine
+
 import functools
 import itertools
 import textwrap
@@ -242,3 +244,8 @@ def a_step(limit, weights, tokens=300):
         return figure, f"{title}. A step on {card} reads {reading}."
 
     return draw
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 09b."""
+    return machine.draw(title="How fast can it write?"), machine.words()

@@ -1,5 +1,7 @@
 """The figures of lesson 10: who holds what, what hides the traffic, how matrices and layers are split, and four plans."""
 
+from course.pictures import machine
+
 import math
 from itertools import product
 
@@ -318,3 +320,8 @@ def show_plans(plans):
     title = f"FSDP × tensor × pipeline, forecast: {good} of 4 jobs {'has' if good == 1 else 'have'} a good plan"
     plots.set_title(figure, title)
     figures.show(figure, f"{title}. {'; '.join(told)}.")
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 10b."""
+    return machine.draw(title="Plan a cluster"), machine.words()

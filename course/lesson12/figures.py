@@ -1,5 +1,7 @@
 """The figures of lesson 12, Look inside a kernel: sectors, banks, one multiprocessor, what compilers answered."""
 
+from course.pictures import machine
+
 import functools
 
 from course import show
@@ -396,3 +398,8 @@ def _draw_banks(axes, padding):
     axes.set_yticks([])
     _plain(axes, "bank of shared memory (strong color: column 0 of the tile; gray: padding)")
     axes.spines[:].set_visible(False)
+
+
+def first_picture_b():
+    """Return (Figure, alternative text) of the picture at the top of page 12b."""
+    return machine.draw(title="Banks, registers, occupancy"), machine.words()

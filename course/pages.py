@@ -155,14 +155,14 @@ LESSONS = (
     Lesson(
         "10_shard_a_model.ipynb",
         "Shard a model",
-        54,
-        "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
+        30,
+        "Train a model too large for one GPU: count its bytes, and write FSDP",
     ),
     Lesson(
         "10b_plan_a_cluster.ipynb",
         "Plan a cluster",
-        10,
-        "TODO: what a learner does here",
+        30,
+        "Find out when one more GPU stops helping, and plan two clusters",
     ),
     Lesson(
         "11_write_a_kernel.ipynb",

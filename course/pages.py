@@ -187,15 +187,15 @@ LESSONS = (
     Lesson(
         "13_recorded_patients.ipynb",
         "Recorded patients",
-        52,
-        "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
+        30,
+        "Diagnose seven GPUs, each recorded at work, from a timeline and a number",
         practice=False,
     ),
     Lesson(
         "13b_programs_that_go_wrong.ipynb",
         "Programs that go wrong",
-        10,
-        "TODO: what a learner does here",
+        25,
+        "Repair a hang, endless recompiling, a loss that changes and a NaN, without a GPU",
     ),
     Lesson(
         "14_port_a_project.ipynb",

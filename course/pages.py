@@ -155,14 +155,14 @@ LESSONS = (
     Lesson(
         "10_shard_a_model.ipynb",
         "Shard a model",
-        54,
-        "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
+        30,
+        "Train a model too large for one GPU: count its bytes, and write FSDP",
     ),
     Lesson(
         "10b_plan_a_cluster.ipynb",
         "Plan a cluster",
-        10,
-        "TODO: what a learner does here",
+        30,
+        "Find out when one more GPU stops helping, and plan two clusters",
     ),
     Lesson(
         "11_write_a_kernel.ipynb",
@@ -187,15 +187,15 @@ LESSONS = (
     Lesson(
         "13_recorded_patients.ipynb",
         "Recorded patients",
-        52,
-        "Diagnose eleven patients, seven of them recorded on real GPUs, from a timeline and a number",
+        30,
+        "Diagnose seven GPUs, each recorded at work, from a timeline and a number",
         practice=False,
     ),
     Lesson(
         "13b_programs_that_go_wrong.ipynb",
         "Programs that go wrong",
-        10,
-        "TODO: what a learner does here",
+        25,
+        "Repair a hang, endless recompiling, a loss that changes and a NaN, without a GPU",
     ),
     Lesson(
         "14_port_a_project.ipynb",

@@ -113,14 +113,14 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        53,
-        "Catch a clock lying, build an honest one, and find the hidden waits",
+        30,
+        "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        10,
-        "TODO: what a learner does here",
+        22,
+        "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(
         "08_find_the_limit.ipynb",

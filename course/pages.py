@@ -33,22 +33,22 @@ LESSONS = (
     Lesson(
         "00_start_here.ipynb",
         "Start here",
-        15,
-        "Watch a network learn in seconds, forecast its training on a T4 and a B200, and join a cat on two GPUs",
+        12,
+        "Watch a network learn in seconds, compare a free GPU with one of the fastest, and join a cat on two GPUs",
         practice=False,
     ),
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        52,
-        "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
+        28,
+        "Race your CPU against real GPUs, find out why CUDA is missing, and name the device once",
         practice=False,
     ),
     Lesson(
         "01b_what_a_gpu_is.ipynb",
         "What a GPU is",
-        10,
-        "TODO: what a learner does here",
+        26,
+        "Beat an RTX 4090 with your CPU, forecast a job and its limit, and fill a scheduler with warps",
     ),
     Lesson(
         "02_move_tensors.ipynb",

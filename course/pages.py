@@ -77,14 +77,14 @@ LESSONS = (
     Lesson(
         "04_train_and_test.ipynb",
         "Train and test",
-        53,
-        "Teach a network your own photos, test it, save it, and bet on a GPU",
+        30,
+        "Teach a network classes of your own in nine lines, test it, show it a cat, and find four bugs",
     ),
     Lesson(
         "04b_take_it_to_another_machine.ipynb",
         "Take it to another machine",
-        10,
-        "TODO: what a learner does here",
+        22,
+        "Bet on a T4, check it on a borrowed one, and resume a run on another machine",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",

@@ -101,14 +101,14 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        53,
-        "Split a batch by hand, launch one process per GPU, write the ring, and tell when a second GPU helps",
+        28,
+        "Split a batch by hand, watch the ring, and turn a script into one that runs on every GPU",
     ),
     Lesson(
         "06b_what_a_second_gpu_adds.ipynb",
         "What a second GPU adds",
-        10,
-        "TODO: what a learner does here",
+        30,
+        "Write the ring, hide it behind backward, and work out what another GPU adds before you rent it",
     ),
     Lesson(
         "07_time_async_work.ipynb",
@@ -155,14 +155,14 @@ LESSONS = (
     Lesson(
         "10_shard_a_model.ipynb",
         "Shard a model",
-        54,
-        "Train a model too large for one GPU: count its bytes, write FSDP, and choose a parallelism",
+        30,
+        "Train a model too large for one GPU: count its bytes, and write FSDP",
     ),
     Lesson(
         "10b_plan_a_cluster.ipynb",
         "Plan a cluster",
-        10,
-        "TODO: what a learner does here",
+        30,
+        "Find out when one more GPU stops helping, and plan two clusters",
     ),
     Lesson(
         "11_write_a_kernel.ipynb",

@@ -163,6 +163,7 @@ LESSONS = (
         "Plan a cluster",
         30,
         "Find out when one more GPU stops helping, and plan two clusters",
+        practice=False,
     ),
     Lesson(
         "11_write_a_kernel.ipynb",
@@ -174,15 +175,16 @@ LESSONS = (
     Lesson(
         "12_threads_and_memory.ipynb",
         "Threads and memory",
-        53,
-        "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
+        27,
+        "Write CUDA C, and load a twentieth: count the sectors of a warp, and share tiles",
         practice=False,
     ),
     Lesson(
         "12b_banks_registers_occupancy.ipynb",
         "Banks, registers, occupancy",
-        10,
-        "TODO: what a learner does here",
+        28,
+        "Find bank conflicts, spills and occupancy's trap, without a GPU",
+        practice=False,
     ),
     Lesson(
         "13_recorded_patients.ipynb",
@@ -196,6 +198,7 @@ LESSONS = (
         "Programs that go wrong",
         25,
         "Repair a hang, endless recompiling, a loss that changes and a NaN, without a GPU",
+        practice=False,
     ),
     Lesson(
         "14_port_a_project.ipynb",

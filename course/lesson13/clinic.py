@@ -1,4 +1,4 @@
-"""What the clinic shows: a patient's timeline, where each loses its time, the starved one before and after its cure, and an overflow."""
+"""What the clinic shows: a patient's timeline, where each loses its time, and the starved one before and after its cure."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ from course.lesson13.patients import PATIENTS, STRANGER
 from course.measurements import traces
 from course.show import figures
 
-RECORDED = dict(enumerate(PATIENTS, 1)) | {11: STRANGER}
-GUESSED = 3, 11  # whose chart doesn't say what the CPU did most: that would give the remedy away
+RECORDED = dict(enumerate(PATIENTS, 1)) | {7: STRANGER}
+GUESSED = 3, 7  # whose chart doesn't say what the CPU did most: that would give the remedy away
 BLOCKS = 48  # drawn in each row of a timeline; closer ones are joined
 
 
@@ -19,7 +19,7 @@ def admit(patient):
         timeline.show(trace, f"Your own trace, on {trace.device}", detail=BLOCKS)
         return trace
     if patient not in RECORDED:
-        raise ValueError(f"patients 1 to 6 and 11 were recorded, got {patient!r}")
+        raise ValueError(f"patients 1 to 7 were recorded, got {patient!r}")
     trace = traces.case(RECORDED[patient].case)
     about = trace.about
     title = f"{trace.device}, {about['model'].removeprefix('not recorded, ')}"
@@ -42,10 +42,3 @@ def recovery():
     from course.lesson13.figures import recovery
 
     figures.show(*recovery())
-
-
-def growth():
-    """Draw how the numbers of the network that overflows grow from layer to layer."""
-    from course.lesson13.figures import growth
-
-    figures.show(*growth())

@@ -1,7 +1,5 @@
 """The figures of lesson 13: six strips, what each patient loses, one before and after its cure, numbers that grow."""
 
-from course.pictures import machine
-
 import re
 
 import torch
@@ -107,8 +105,8 @@ def recovery():
     return figure, f"Two strips of one V100: {title}. Its busy share rises from 57% to 80%."
 
 
-def growth():
-    """Return (Figure, alternative text): the largest number out of each linear layer of the network that overflows."""
+def first_picture_b():
+    """Return (Figure, alternative text) of page 13b's network: the largest number out of each linear layer."""
     model, x = overflowing()
     largest = []
     with torch.inference_mode():
@@ -141,8 +139,3 @@ def _strip(axes, row, trace, scale):
             axes.broken_barh(bars, (row - 0.35, 0.7), **look)
     text = f"{plots.number(trace.length / 1000)} ms, {reading.busy_share(trace):.0%} busy"
     plots.note(axes, text, (trace.length * scale, row))
-
-
-def first_picture_b():
-    """Return (Figure, alternative text) of the picture at the top of page 13b."""
-    return machine.draw(title="Programs that go wrong"), machine.words()

@@ -70,7 +70,8 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     """Return the notebook with its derived parts fresh: links and set-up lines; everything else stays."""
     first = notebook.cells[0]
     lessons = [(f"{each.number} {each.title}", each.file) for each in course.NOTEBOOKS]
-    links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in lessons]
+    kept = [(name.replace(" ", "&nbsp;"), to) for name, to in lessons]  # whole on one line
+    links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in kept]
     opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
     words = (
         f"{' · '.join(links)}\n\nOpen this lesson without installing anything: {' · '.join(opens)}"

@@ -33,22 +33,22 @@ LESSONS = (
     Lesson(
         "00_start_here.ipynb",
         "Start here",
-        15,
-        "Watch a network learn in seconds, forecast its training on a T4 and a B200, and join a cat on two GPUs",
+        12,
+        "Watch a network learn in seconds, compare a free GPU with one of the fastest, and join a cat on two GPUs",
         practice=False,
     ),
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        52,
-        "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
+        28,
+        "Race your CPU against real GPUs, find out why CUDA is missing, and name the device once",
         practice=False,
     ),
     Lesson(
         "01b_what_a_gpu_is.ipynb",
         "What a GPU is",
-        10,
-        "TODO: what a learner does here",
+        26,
+        "Beat an RTX 4090 with your CPU, forecast a job and its limit, and fill a scheduler with warps",
     ),
     Lesson(
         "02_move_tensors.ipynb",
@@ -77,14 +77,14 @@ LESSONS = (
     Lesson(
         "04_train_and_test.ipynb",
         "Train and test",
-        53,
-        "Teach a network your own photos, test it, save it, and bet on a GPU",
+        30,
+        "Teach a network classes of your own in nine lines, test it, show it a cat, and find four bugs",
     ),
     Lesson(
         "04b_take_it_to_another_machine.ipynb",
         "Take it to another machine",
-        10,
-        "TODO: what a learner does here",
+        22,
+        "Bet on a T4, check it on a borrowed one, and resume a run on another machine",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",
@@ -163,6 +163,7 @@ LESSONS = (
         "Plan a cluster",
         30,
         "Find out when one more GPU stops helping, and plan two clusters",
+        practice=False,
     ),
     Lesson(
         "11_write_a_kernel.ipynb",
@@ -174,15 +175,16 @@ LESSONS = (
     Lesson(
         "12_threads_and_memory.ipynb",
         "Threads and memory",
-        53,
-        "Write CUDA C, and count sectors, bank conflicts and spills without a GPU",
+        27,
+        "Write CUDA C, and load a twentieth: count the sectors of a warp, and share tiles",
         practice=False,
     ),
     Lesson(
         "12b_banks_registers_occupancy.ipynb",
         "Banks, registers, occupancy",
-        10,
-        "TODO: what a learner does here",
+        28,
+        "Find bank conflicts, spills and occupancy's trap, without a GPU",
+        practice=False,
     ),
     Lesson(
         "13_recorded_patients.ipynb",
@@ -196,6 +198,7 @@ LESSONS = (
         "Programs that go wrong",
         25,
         "Repair a hang, endless recompiling, a loss that changes and a NaN, without a GPU",
+        practice=False,
     ),
     Lesson(
         "14_port_a_project.ipynb",

@@ -89,14 +89,14 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        52,
-        "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
+        27,
+        "See what fills the memory, read the message of running out, and find a leak in a snapshot",
     ),
     Lesson(
         "05b_make_it_fit.ipynb",
         "Make it fit",
-        10,
-        "TODO: what a learner does here",
+        30,
+        "Forecast the peak of a step or a LoRA, find the largest batch, and take a step from 5,100 MiB to 282",
     ),
     Lesson(
         "06_use_several_gpus.ipynb",

@@ -33,22 +33,22 @@ LESSONS = (
     Lesson(
         "00_start_here.ipynb",
         "Start here",
-        15,
-        "Watch a network learn in seconds, forecast its training on a T4 and a B200, and join a cat on two GPUs",
+        12,
+        "Watch a network learn in seconds, compare a free GPU with one of the fastest, and join a cat on two GPUs",
         practice=False,
     ),
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        52,
-        "Race your CPU against real GPUs, estimate how long a job takes and why, and find out why CUDA is missing",
+        28,
+        "Race your CPU against real GPUs, find out why CUDA is missing, and name the device once",
         practice=False,
     ),
     Lesson(
         "01b_what_a_gpu_is.ipynb",
         "What a GPU is",
-        10,
-        "TODO: what a learner does here",
+        26,
+        "Beat an RTX 4090 with your CPU, forecast a job and its limit, and fill a scheduler with warps",
     ),
     Lesson(
         "02_move_tensors.ipynb",
@@ -113,14 +113,14 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        53,
-        "Catch a clock lying, build an honest one, and find the hidden waits",
+        30,
+        "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        10,
-        "TODO: what a learner does here",
+        22,
+        "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(
         "08_find_the_limit.ipynb",

@@ -53,14 +53,14 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        52,
-        "Put tensors on a GPU, read the first error, and know what a copy costs",
+        30,
+        "Predict where tensors live, move them for good, and port someone else's code to any GPU",
     ),
     Lesson(
         "02b_what_a_copy_costs.ipynb",
         "What a copy costs",
-        10,
-        "TODO: what a learner does here",
+        22,
+        "Forecast what a copy costs, and find out when that lets a CPU win",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",

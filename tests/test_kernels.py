@@ -108,7 +108,7 @@ def test_par_is_what_the_book_says():
 @needs_compilers
 def test_spills_of_the_large_tile_cost_more_than_its_reuse_saves():
     """Lesson 12 shows a table of tiles in which the largest one loses, by instructions that its loop really has."""
-    page = json.loads(_notebooks.find(["12"])[0].read_text(encoding="utf-8"))
+    page = json.loads(_notebooks.find(["12b"])[0].read_text(encoding="utf-8"))
     cells = ("".join(cell["source"]) for cell in page["cells"])
     source = next(text for text in cells if text.startswith("register_tiled")).split('"""')[1]
     small, large = (twelve.per_ffma(source, size)[:2] for size in (8, 16))

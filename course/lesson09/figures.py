@@ -1,6 +1,4 @@
-"""The figures of lesson 09, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
-
-from course.pictures import machine
+"""The figures of lessons 09 and 09b, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
 
 import functools
 import itertools
@@ -125,11 +123,11 @@ def peaks_mib(attend, sizes):
     return peaks
 
 
-def memory(sizes, by_hand, in_tiles, fused):
-    """Draw the MiB of attention by hand, in tiles and fused over the length of the text."""
-    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {in_tiles[-1]:,.0f} in tiles, {fused[-1]:,.0f} fused"
-    series = {"by hand": by_hand, "in tiles": in_tiles, "PyTorch's call": fused}
-    colors = dict(zip(series, (plots.TROUBLE, *plots.GREENS[:2]), strict=True))
+def memory(sizes, by_hand, fused):
+    """Draw the MiB of attention by hand and fused over the length of the text."""
+    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {fused[-1]:,.0f} fused"
+    series = {"by hand": by_hand, "PyTorch's call": fused}
+    colors = dict(zip(series, (plots.TROUBLE, plots.GPU), strict=True))
     lines = {name: (sizes, peaks) for name, peaks in series.items()}
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
     figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
@@ -247,5 +245,15 @@ def a_step(limit, weights, tokens=300):
 
 
 def first_picture_b():
-    """Return (Figure, alternative text) of the picture at the top of page 09b."""
-    return machine.draw(title="How fast can it write?"), machine.words()
+    """Return (Figure, alternative text): gpt-fast's tokens per second of two sizes of Llama on one A100."""
+    source = measurements.published("llama_tokens_a100")
+    rows = source.rows("tokens", device="A100 80 GB, 330 W")
+    rows = [row for row in rows if "Llama-2" in row["model"] and row["tokens_per_s"]]
+    rates = {f"{row['model'][8:]}, {row['precision']}": row["tokens_per_s"] for row in rows}
+    share = rates["7B, int8"] / rates["70B, int8"]
+    title = f"Ten times the weights, 1/{share:.0f} of the speed: Llama-2 on one A100"
+    unit = "tokens per second, one conversation"
+    figure = plots.bars(rates, title, unit, colors=plots.GPU, size=(7.4, 2.7))
+    plots.sources(figure, f"published: {source.source}")
+    told = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    return figure, f"Tokens per second of Llama-2 on one A100: {told}."

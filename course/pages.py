@@ -119,7 +119,7 @@ LESSONS = (
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        22,
+        21,
         "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(

@@ -12,6 +12,11 @@ LOADERS = {  # the trace of one step for each
 }
 
 
+def step_ms(case: str) -> int:
+    """Return how many ms the step of a case of `LOADERS` takes."""
+    return round(traces.case(case).length / 1e3)
+
+
 def draw_starving() -> tuple[Figure, str]:
     """Return (Figure, sentence): one training step on a V100, its photos late and in time, from published traces."""
     steps = {case: traces.case(case) for case in LOADERS}

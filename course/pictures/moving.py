@@ -156,7 +156,7 @@ def attention_tiles(tiles: int = 4) -> Picture:
             for r in range(tiles):
                 color = plots.GREENS[0] if r < row else HALF if r == row else PALE
                 boxes.append(Box(tiles + 1, r, 0.95, 0.92, color, "output" if r <= row else ""))
-            words = f"Keys {column + 1}: rescale the running sums, add this tile's exponentials times V."
+            words = f"Queries {row + 1}, keys {column + 1}: score this tile, mix its values into the output, drop it."
             picture.frame(words, boxes)
     return picture
 

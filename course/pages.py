@@ -125,7 +125,7 @@ LESSONS = (
     Lesson(
         "08_find_the_limit.ipynb",
         "Find the limit",
-        24,
+        25,
         "Find what limits a step by three tests, cure it, and watch the next limit appear",
     ),
     Lesson(

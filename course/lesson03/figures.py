@@ -1,7 +1,5 @@
 """The figures of lesson 03: what the network sees, its time by batch, and when a GPU waits."""
 
-from course.pictures import machine
-
 import functools
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from course import measurements, photos
+from course.pictures import machine
 from course.show import figures
 from helpers import plots
 from helpers.plots import CARD

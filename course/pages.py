@@ -89,14 +89,14 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        52,
-        "See what fills the memory, forecast it, make training fit, and recover when it doesn't",
+        27,
+        "See what fills the memory, read the message of running out, and find a leak in a snapshot",
     ),
     Lesson(
         "05b_make_it_fit.ipynb",
         "Make it fit",
-        10,
-        "TODO: what a learner does here",
+        30,
+        "Forecast the peak of a step or a LoRA, find the largest batch, and take a step from 5,100 MiB to 282",
     ),
     Lesson(
         "06_use_several_gpus.ipynb",
@@ -119,13 +119,13 @@ LESSONS = (
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        22,
+        21,
         "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(
         "08_find_the_limit.ipynb",
         "Find the limit",
-        24,
+        25,
         "Find what limits a step by three tests, cure it, and watch the next limit appear",
     ),
     Lesson(
@@ -232,7 +232,7 @@ REFERENCES = (  # to look things up in: no minutes, no exercises
         "93_kernel_puzzles.ipynb",
         "Kernel puzzles",
         0,
-        "Nine kernels to write, each with a score counted from its compiled code, and par",
+        "Twelve kernels to write, from one line to flash attention, each with a picture of what it touched, and par",
         practice=False,
     ),
 )

@@ -431,7 +431,27 @@ def test_the_scorecard_adds_up_what_passed(capsys, monkeypatch):
     puzzles.scorecard()
     told = capsys.readouterr().out
     assert "50% under par" in told
-    assert "2 of 9 passed: 1 under par, 1 at par, 0 over par" in told
+    assert "2 of 12 passed: 1 under par, 1 at par, 0 over par" in told
+
+
+@pytest.mark.parametrize("name", ["guard", "convolve", "attention"])
+def test_the_picture_of_ones_own_kernel_shows_each_element_that_it_touched(name, monkeypatch):
+    """Wide loads of half numbers too: else a right kernel seems to skip most of its input."""
+    told = []
+    monkeypatch.setattr(pictures, "show_figure", lambda figure, alt: told.append(alt))
+    each = getattr(puzzles, name)
+    answer = each.reference
+    pictures.touched(each, answer if isinstance(answer, str) else puzzle.as_kernel(answer))
+    assert "out stored once" in told[0] and "never" not in told[0]
+
+
+def test_the_picture_says_what_was_left_unwritten(monkeypatch):
+    told = []
+    monkeypatch.setattr(pictures, "show_figure", lambda figure, alt: told.append(alt))
+    half = puzzles.convolve.reference.replace("128 + t < n) out", "128 + t < n / 2) out")
+    assert half != puzzles.convolve.reference
+    pictures.touched(puzzles.convolve, half)
+    assert "out 50 never stored" in told[0]
 
 
 def test_each_puzzles_picture_marks_what_a_result_needs(monkeypatch):

@@ -10,9 +10,10 @@ import tarfile
 import pytest
 
 from course import __main__ as door
+from course.lesson13.triage import triage
 from course.measurements import traces
-from course.measurements.traces import chrome, kernels
 from course.timeline import reading
+from practice_gpus.traces import kernel_class, read, short_name, verdict
 
 # Computed from the published files themselves (repository, commit, path and window stand in each extract), by a program
 # that shares no code with this one: busy share, median µs from a kernel's launch to its start, longest gap in µs, share
@@ -64,6 +65,36 @@ def test_an_extract_names_its_source_and_nobody(name):
     text = gzip.decompress((traces.FOLDER / f"{name}.json.gz").read_bytes()).decode()
     private = r"/home/|/Users/|/root/|/mnt/|\.com\b|username|host_?name|job_?name|0x[0-9a-f]{6}"
     assert not re.search(private, text.replace(source["path"], ""))
+
+
+VERDICTS = {  # of the extracts, as those who opened the published files judged them; 13 needs its other ranks
+    "1a": "loader", "1b": "copies", "2": "loader", "3": "loader", "4a": "launches", "4b": "nothing", "5a": "launches",
+    "5b": "nothing", "6": "waits", "7": "communication", "8": "communication", "9": "communication", "10": "kernels",
+    "11": "kernels", "12": "waits", "13": "communication",
+}  # fmt: skip
+FIRST = {
+    "6": "caching allocator",
+    "7": "rank 7",
+    "8": "380 small collectives",
+    "9": "overlap",
+    "12": "first steps",
+}
+FIRST |= {
+    "1b": "pin_memory",
+    "10": "scaled_dot_product",
+    "11": "torch.compile",
+    "13": "record every rank",
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_on_an_extract_is_what_the_clinic_finds(name):
+    """Lesson 13's patients and `python -m practice_gpus trace` would contradict each other."""
+    found = verdict(traces.case(name))
+    assert found.kind == VERDICTS[name] and FIRST.get(name, "") in found.change, found
+    lost = triage(traces.case(name))
+    if found.kind == "loader" and name != "2":  # its stack hides the DataLoader that zoom runs in
+        assert found.share * traces.case(name).length == pytest.approx(lost["loader"], rel=0.01)
 
 
 def event(name, start, length, category, correlation=None, **arguments):
@@ -125,7 +156,7 @@ def test_what_the_cpu_did_in_a_gap_is_the_innermost_span(trace):
 
 
 def test_what_lies_outside_the_window_does_not_count():
-    whole = chrome.read(recording(), (50, 150))
+    whole = read(recording(), (50, 150))
     assert whole.length == 100 and reading.busy_share(whole) == 1
     assert reading.exposed(whole) == 0
 
@@ -230,9 +261,9 @@ def test_the_command_writes_what_the_view_reads(tmp_path, capsys):
 
 def test_a_window_without_events_is_refused():
     with pytest.raises(ValueError, match="no GPU event lies between 310 and 400"):
-        chrome.read(recording(), (310, 400))
+        read(recording(), (310, 400))
     with pytest.raises(ValueError, match="the smaller first"):
-        chrome.read(recording(), (400, 310))
+        read(recording(), (400, 310))
 
 
 KINDS = {
@@ -263,7 +294,7 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kernel_is_named_so_that_one_can_read_it(name):
-    assert (kernels.kernel_class(name), kernels.short_name(name)) == KINDS[name]
+    assert (kernel_class(name), short_name(name)) == KINDS[name]
 
 
 def test_an_unknown_case_is_answered_with_the_known_ones():

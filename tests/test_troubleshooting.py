@@ -7,6 +7,7 @@ import io
 import multiprocessing
 import re
 import sys
+import warnings
 from pathlib import Path
 
 import nbformat
@@ -14,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 from course import pages as course
 from course import troubleshooting
@@ -139,7 +141,7 @@ def setting(change, value, back):
 
 def loader():
     with torch.device("cuda"):
-        next(iter(torch.utils.data.DataLoader(range(4), shuffle=True)))
+        next(iter(DataLoader(range(4), shuffle=True)))
 
 
 def halted():
@@ -192,8 +194,134 @@ def same_port():
     store(first.port, 1)
 
 
+class Cpu(torch.autograd.Function):
+    """A backward of one's own that forgets the device."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.cpu()
+
+
+class Asks(nn.Linear):
+    """Asks its parameters for their device, as many models do."""
+
+    def forward(self, x):
+        return super().forward(x.to(next(self.parameters()).device))
+
+
+def graph(*size):
+    """Return ones on the GPU that want a gradient."""
+    return torch.ones(size, device="cuda", requires_grad=True)
+
+
+def hooked():
+    y = graph(2) * 2
+    y.register_hook(lambda grad: grad.cpu())
+    y.sum().backward()
+
+
+def dynamic():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear})
+        model(ones(1, 2))
+
+
+def repeatable():
+    with setting(torch.use_deterministic_algorithms, True, False), contextlib.suppress(TypeError):
+        F.adaptive_avg_pool2d(graph(1, 1, 5, 5), 2).sum().backward()
+
+
+def no_inf_checks():
+    layer, scaler = nn.Linear(2, 2).cuda(), torch.amp.GradScaler("cuda")
+    scaler.scale(graph(1).sum()).backward()
+    scaler.step(torch.optim.SGD(layer.parameters()))
+
+
+def below_autocast():
+    with torch.autocast("cuda"):
+        F.binary_cross_entropy(ones(2).half(), ones(2).half())
+
+
+def overwritten():
+    w = torch.ones(2, requires_grad=True)
+    y = w.exp()
+    y += 1
+    y.sum().backward()
+
+
+def changed_leaf():
+    w = torch.ones(2, requires_grad=True)
+    w += 1
+
+
+def inference():
+    with torch.inference_mode():
+        x = torch.ones(2)
+    (x * torch.ones(2, requires_grad=True)).sum()
+
+
+def shuffled():
+    next(iter(DataLoader(range(4), shuffle=True, generator=torch.Generator("cuda"))))
+
+
+def group_twice():
+    address = f"tcp://127.0.0.1:{store(0, 1).port + 1}"
+    join = functools.partial(torch.distributed.init_process_group, "gloo", address, rank=0)
+    join(world_size=1)
+    try:
+        join(world_size=1)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def other_optimizer():
+    small = torch.optim.SGD([torch.ones(2, requires_grad=True)])
+    torch.optim.SGD(nn.Linear(2, 2).parameters()).load_state_dict(small.state_dict())
+
+
 LINEAR = nn.Linear(2, 2)
 PRACTICE = [
+    (
+        "two_devices",
+        lambda: torch.stft(ones(800), 400, window=torch.ones(400), return_complex=True),
+    ),
+    ("two_devices", lambda: torch.meshgrid(ones(2), torch.ones(2), indexing="ij")),
+    (
+        "two_devices",
+        lambda: F.grid_sample(ones(1, 1, 4, 4), torch.zeros(1, 2, 2, 2), align_corners=True),
+    ),
+    (
+        "two_devices",
+        lambda: torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), ones(1)),
+    ),
+    ("two_devices", lambda: torch.empty(0).set_(ones(2).untyped_storage())),
+    ("custom_gradient", lambda: Cpu.apply(graph(2)).sum().backward()),
+    ("custom_gradient", hooked),
+    ("replica", lambda: nn.DataParallel(Asks(2, 2).cuda())(ones(4, 2))),
+    ("gather_cpu", lambda: nn.parallel.gather([torch.ones(2), torch.ones(2)], 0)),
+    ("rng_state", lambda: torch.set_rng_state(torch.get_rng_state().cuda())),
+    ("half_overflow", lambda: ones(2).half().masked_fill(ones(2).bool(), -1e9)),
+    ("index_put_dtype", lambda: ones(3).__setitem__(ones(2).long(), ones(2).half())),
+    ("dtype_missing", lambda: ones(2, 2).int() @ ones(2, 2).int()),
+    ("dtype_missing", lambda: ones(2).int().mean()),
+    ("dtype_missing", lambda: torch.linalg.inv(ones(2, 2).half())),
+    ("lengths", lambda: nn.utils.rnn.pack_padded_sequence(ones(2, 3, 1), ones(2).long())),
+    ("non_leaf", lambda: torch.optim.SGD([torch.ones(2, requires_grad=True).cuda()])),
+    ("meta", lambda: nn.Linear(2, 2, device="meta").to("cuda")),
+    ("deterministic", repeatable),
+    ("no_cuda_kernel", dynamic),
+    ("cpu_generator", lambda: torch.randperm(4, generator=torch.Generator("cuda"))),
+    ("cpu_generator", shuffled),
+    ("generator", lambda: torch.randn(4, device="cuda", generator=torch.Generator())),
+    ("no_inf_checks", no_inf_checks),
+    ("bce_autocast", below_autocast),
+    ("legacy_constructor", lambda: torch.Tensor([1.0], device="cuda")),
+    ("not_cuda", lambda: torch.cuda.get_device_properties("cpu")),
     ("two_devices", lambda: ones(2) + torch.ones(2)),
     ("two_devices", lambda: F.cross_entropy(ones(2, 3), torch.tensor([0, 1]))),
     ("two_devices", lambda: torch.arange(3)[torch.tensor([1], device="cuda")]),
@@ -212,6 +340,23 @@ PRACTICE = [
     ("practice", lambda: torch.cuda.CUDAGraph()),
 ]
 RAISED = [
+    ("no_graph", lambda: torch.ones(2).sum().backward()),
+    ("not_scalar", lambda: torch.ones(2, requires_grad=True).backward()),
+    ("in_place", overwritten),
+    ("leaf_in_place", changed_leaf),
+    ("inference", inference),
+    ("empty_parameters", lambda: torch.optim.SGD([])),
+    ("optimizer_groups", other_optimizer),
+    ("collate", lambda: torch.utils.data.default_collate([torch.ones(2), torch.ones(3)])),
+    ("view", lambda: torch.ones(2, 3).t().view(-1)),
+    ("probability", lambda: F.binary_cross_entropy(torch.tensor([2.0]), torch.tensor([1.0]))),
+    ("probability", lambda: torch.multinomial(torch.tensor([float("nan"), 1.0]), 1)),
+    ("dtype_missing", lambda: torch.ones(2).long().softmax(0)),
+    ("shapes", lambda: nn.Conv2d(3, 4, 3)(torch.ones(1, 1, 8, 8))),
+    ("broken_file", lambda: torch.load(io.BytesIO(b"PK\x03\x04 and no more"))),
+    ("broken_file", lambda: torch.load(io.BytesIO(b"version https://git-lfs"), weights_only=False)),
+    ("start_method", lambda: multiprocessing.set_start_method(multiprocessing.get_start_method())),
+    ("group_twice", group_twice),
     ("numpy_grad", lambda: torch.ones(2, requires_grad=True).numpy()),
     ("no_to", lambda: [torch.ones(2)].to("cpu")),
     ("bad_index", lambda: F.cross_entropy(torch.rand(2, 3), torch.tensor([0, 5]))),

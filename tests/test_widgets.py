@@ -119,8 +119,8 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
     guess.reveal("no")
     page = displayed[-1][0]["text/html"]
     before, _, folded = page.partition("<details>")  # the panel asks, without the answer
-    assert "Make your guess" in before and "Answer" not in before
-    assert "Show anyway" in folded and "Answer: no." in folded
+    assert "Guess before you look" in before and "Answer" not in before
+    assert "Show the answer" in folded and "Answer: no." in folded
     guess.choose("yes")
     assert texts(displayed)[-1] == "✗ Not this time: You predicted “yes”. The answer is “no”."
 
@@ -170,7 +170,7 @@ def test_a_prediction_leaves_words_that_follow_what_is_chosen(displayed, monkeyp
     widgets.predict("t", "Heads?", ["yes", "no"])
     view, words = displayed
     assert list(view[0]) == [show.VIEW], "it shows nothing where there are no widgets"
-    assert words[0]["text/plain"] == "Predict: Heads?\n  - yes\n  - no\nRun this cell to choose."
+    assert words[0]["text/plain"] == "Predict: Heads?\n  - yes\n  - no"
     boxes[0].children[1].value = "no"
     assert "Your guess: no." in texts(displayed)[1] and "Your guess: no." in str(displayed[1])
 
@@ -227,7 +227,9 @@ def test_a_quiz_leaves_the_questions_and_what_was_answered(displayed, monkeypatc
         widgets, "_question_widget", lambda *args: rows.append(make(*args)) or rows[-1]
     )
     widgets.quiz([QUESTION])
-    assert texts(displayed)[1] == "1. 2 + 2?\n  - 3\n  - 4\nRun this cell to answer."
+    assert texts(displayed)[1] == "1. 2 + 2?\n  - 3\n  - 4"
+    folded = displayed[1][0]["text/html"].partition("<details>")[2]
+    assert "4: yes" in folded, "whoever reads it without a kernel finds the answer, folded"
     rows[0].children[1].index = 0
     assert "✗ Not quite: You answered “3”.\ntoo few" in texts(displayed)[1]
 

@@ -13,7 +13,7 @@ from helpers.plots import number
 
 SETTLED = 1.5  # seconds without another move, after which a guess is final: arrow keys pass other choices on their way
 NEAR, CLOSE = 1.15, 2  # factors between guess and truth up to which a number is right, and close
-ASK = "Make your guess above first: it takes a second, and you'll remember more."
+ASK = "Guess before you look: you'll remember more."
 
 
 class _Pause:
@@ -104,7 +104,7 @@ class Prediction:
             return
         answer = f"Answer: {self.say(actual)}. {because}".strip()
         still = figures.page(chart.figure, chart.alt, chart.caption) if chart else ""
-        folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}{more[0]}{still}</details>"
+        folded = f"<details><summary>Show the answer</summary>{html.escape(answer)}{more[0]}{still}</details>"
         asked = panel.as_html(panel.Content("open", "What is your guess?", ASK)) + folded
         told = show.page(asked, answer + more[1] + (f"\n{chart.words}" if chart else ""))
         if told:
@@ -193,12 +193,10 @@ def predict(
 
 
 def _asked(prediction):
-    """(HTML, text) of a prediction where it cannot be clicked: the question, the choices, how to choose."""
+    """(HTML, text) of a prediction where it cannot be clicked: the question, the choices, what has become of it."""
     low, high = prediction.span
-    how = "to choose"
-    if not prediction.choices:
-        how = f"for a slider from {number(low)} to {number(high)} {prediction.unit}"
-    note = _note(prediction) or f"Run this cell {how}."
+    scale = f"A number from {number(low)} to {number(high)} {prediction.unit}."
+    note = _note(prediction) or ("" if prediction.choices else scale)
     return show.listed("Predict:", prediction.question, prediction.choices or (), note)
 
 

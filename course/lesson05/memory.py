@@ -190,9 +190,9 @@ def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
 
 
 def source_line(frames: Sequence[dict[str, Any]]) -> str:
-    """The text of the notebook's line among a block's `frames`, innermost first; of any line where there is none."""
+    """The text of the notebook's line among a block's `frames`, innermost first; else of any; "" without one."""
     lines = [linecache.getline(frame["filename"], frame["line"]).strip() for frame in frames]
     own = [
         line for line, frame in zip(lines, frames, strict=True) if "ipykernel" in frame["filename"]
     ]
-    return next((line for line in [*own, *lines] if line), "unknown")
+    return next((line for line in [*own, *lines] if line), "")

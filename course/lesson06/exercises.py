@@ -82,7 +82,7 @@ def ring_all_reduce(x, rank, ranks, send, recv):
 
 def _check_ring(answer):
     for ranks, size in ((2, 6), (4, 8), (3, 10), (5, random.randint(20, 40))):
-        tensors = [torch.randint(-9, 9, (size,)).double() for _ in range(ranks)]
+        tensors = [torch.randint(1, 1_000_000, (size,)).double() for _ in range(ranks)]
         before = [tensor.clone() for tensor in tensors]
         where = f"with {ranks} ranks and {size} numbers"
         try:

@@ -26,7 +26,7 @@ def first_picture():
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
     found = [torch.autograd.grad(loss, model[0].bias)[0][0].item() for loss in losses]
     title = "Half a batch each: the mean of the two gradients is the whole batch's"
-    figure, axes = plots.drawing(title, size=(7.4, 3.1))
+    figure, axes = plots.drawing(title, size=(7.4, 2.8))
     axes.set(xlim=(0, 100), ylim=(0, 37))
     for row, (name, samples, grad) in enumerate(
         zip(("GPU 0", "GPU 1", "one GPU"), ("012", "345", "012345"), found, strict=True)
@@ -243,27 +243,31 @@ def draw_straggler(joins):
 
 # --- hidden and exposed -------------------------------------------------------------------------------
 def first_picture_b():
-    """Return (Figure, alternative text): a GPT's step on H100s with NVLink, its gradients sent at the end and in buckets."""
+    """Return (Figure, alternative text): a GPT's step on eight H100s, its buckets sent over NVLink and over PCIe."""
     forecast, model = gpt_step(1)
     begin, end = backward_ms(forecast.on("H100 SXM"))
-    title = "Sent in buckets, 351 MB of gradients hide behind backward (forecast)"
-    figure, axes = plots.new_figure(title, "ms, one step on each of eight H100s", size=(7.3, 2.9))
+    title = "NVLink hides 351 MB of gradients behind backward; over PCIe, they stick out"
+    unit = "ms, forecast for each of eight H100s, all-reduces at published rates"
+    figure, axes = plots.new_figure(title, unit, size=(7.4, 2.8))
     told = []
-    for row, (name, size) in enumerate((("all at the end", 1e9), ("in buckets", 25 * MIB))):
-        sent = all_reduces(model, begin, end, size, 8, "NVLink")
+    for row, link in enumerate(("NVLink", "PCIe (direct)")):
+        sent = all_reduces(model, begin, end, 25 * MIB, 8, link)
         late = sent[-1][1] - end
-        bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
-        for part, start, stop in bars:
-            place = 2.3 * row + (part == 2)
-            face = PARTS[part] + ("AA" if stop > end else "30")
+        for part, start, stop in [
+            (0, 0, begin),
+            (1, begin, end),
+            *((2, *s) for s in cut(sent, end)),
+        ]:
+            face = PARTS[part] + ("AA" if stop > end + 0.01 else "30")
             look = {"facecolor": face, "edgecolor": PARTS[part]}
-            axes.barh(place, stop - start, 0.8, start, **look)
+            axes.barh(2.3 * row + (part == 2), stop - start, 0.8, start, **look)
         for words, start, stop in (("forward", 0, begin), ("backward", begin, end)):
-            axes.text((start + stop) / 2, 2.3 * row, words, ha="center", va="center", fontsize=9)
-        plots.note(axes, f"exposed: {late:.1f} ms", (sent[-1][1], 2.3 * row + 1))
-        told.append(f"{name}, {late:.1f} ms are exposed")
-    axes.set_yticks([0, 1, 2.3, 3.3], ["compute", "all at the end", "compute", "in buckets"])
-    axes.set(xlim=(0, SHOWN[0] + 0.5))
+            place = (start + stop) / 2, 2.3 * row
+            axes.text(*place, words, ha="center", va="center", fontsize=9, color=plots.INK)
+        plots.note(axes, f"{late:.1f} ms exposed", (sent[-1][1], 2.3 * row + 1))
+        told.append(f"over {link.split()[0]}, {late:.1f} ms are exposed")
+    axes.set_yticks([0, 1, 2.3, 3.3], ["compute", "NVLink", "compute", "PCIe"])
+    axes.set(xlim=(0, 35))
     axes.invert_yaxis()
     axes.grid(False)
-    return figure, f"Forecast of a step on eight H100s with NVLink: {'; '.join(told)}."
+    return figure, f"Forecast of a step on eight H100s: {' and '.join(told)}."

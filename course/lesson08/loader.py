@@ -3,8 +3,8 @@
 from matplotlib.figure import Figure
 
 from course.measurements import traces
-from course.measurements.traces.intervals import merged
 from helpers import plots
+from practice_gpus.traces import merged
 
 LOADERS = {  # the trace of one step for each
     "1a": "num_workers=0: the main process loads each batch itself",

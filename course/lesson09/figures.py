@@ -84,13 +84,17 @@ def four_steps(text, scores, scaled, shares, values, mixed):
     )
 
 
-def look(model, text, causal):
-    """Return a function (layer, head) that draws where each word of `text` looks, its scores masked by `causal`."""
+def _causal(scores):
+    return scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
+
+
+def look(model, text, mask=_causal):
+    """Return a function (layer, head) that draws where each word of `text` looks, after `mask(scores)`."""
     layers, words = inside(model, text), text.split()
 
     def draw(layer, head):
         q, k, _ = layers[layer - 1][:, head - 1]
-        shares = causal(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        shares = mask(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
         most = int(shares[-1].argmax())
         title = f"Layer {layer}, head {head}: “{words[-1]}” gives {shares[-1, most]:.0%} to “{words[most]}”"
         figure, axes = plots.new_figure(title, "looks at", "word", (6.4, 2.7))

@@ -6,6 +6,7 @@ from course import timeline
 from course.lesson13.patients import PATIENTS, STRANGER
 from course.measurements import traces
 from course.show import figures
+from practice_gpus.traces import verdict
 
 RECORDED = dict(enumerate(PATIENTS, 1)) | {7: STRANGER}
 GUESSED = 3, 7  # whose chart doesn't say what the CPU did most: that would give the remedy away
@@ -13,10 +14,15 @@ BLOCKS = 48  # drawn in each row of a timeline; closer ones are joined
 
 
 def admit(patient):
-    """Show the timeline of `patient`, a number or the path of a trace of your own, and return its trace."""
+    """Show the timeline of `patient`, a number or the path of a trace of your own, and return its trace.
+
+    Below your own stands what costs most in it, by the rules of `practice_gpus.traces`.
+    """
     if not isinstance(patient, int):
         trace = traces.load(patient)
-        timeline.show(trace, f"Your own trace, on {trace.device}", detail=BLOCKS)
+        found = verdict(trace)
+        title = f"Your own trace, on {trace.device}"
+        timeline.show(trace, title, detail=BLOCKS, caption=f"{found.says} {found.change}")
         return trace
     if patient not in RECORDED:
         raise ValueError(f"patients 1 to 7 were recorded, got {patient!r}")

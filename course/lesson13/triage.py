@@ -3,8 +3,7 @@
 from course.checks import expect, words
 from course.checks.core import NotYet, call
 from course.measurements import traces
-from course.measurements.traces.intervals import merged
-from course.timeline.reading import busy_share, exposed, gaps, on_cpu, total
+from practice_gpus.traces import COPIES, alone, exposed, gaps, merged, on_cpu, total
 
 REMEDIES = {
     "workers": "the GPU's waits for the loader",
@@ -45,8 +44,7 @@ def saved_ms(remedy, trace):
     if remedy == "fuse":
         return sum(e.length for e in trace.gpu if e.kind == "elementwise") / 1000
     if remedy == "pin":
-        others = [e for e in trace.gpu if e.kind not in ("copy", "memset")]
-        return busy_share(trace) * trace.length / 1000 - total(merged(others, trace.length)) / 1000
+        return alone(trace, COPIES) / 1000
     return sum(span.length for span in trace.cpu if "Free" in span.name) / 1000
 
 

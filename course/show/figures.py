@@ -8,36 +8,65 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from course import show as outputs
-from helpers.plots import PIXELS
+from helpers.plots import FAINT, INK, PIXELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARP = 2  # stored pixels for a displayed one
+NARROW = 6  # inches; wider figures all get the same width
+GRAY = "#747B87"  # 4.3 to 1 on white, 4.4 on the ground of JupyterLab's dark theme
 WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a screen of 1366
 
 
 def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> bytes:
     """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small.
 
-    `colors`: at most 256; 128 unless told, and 256, chosen with more care, for a figure given to `colorful`.
+    `colors`: at most 255; 127 unless told, and 255, chosen with more care, for a figure given to `colorful`. Photos stand
+    on no ground of their own: a dark theme inverts the lightness of other figures, and would turn these into negatives.
     """
     import numpy
     from PIL import Image
 
+    if figure.get_figwidth() > NARROW:
+        figure.set_figwidth(WIDEST / PIXELS)
+    if _photos(figure):
+        _for_any_ground(figure)
     figure.set_dpi(sharp * PIXELS)
     canvas: Any = figure.canvas
     canvas.draw()
-    buffer = io.BytesIO()
-    picture = Image.fromarray(numpy.asarray(canvas.buffer_rgba())).convert("RGB")
+    seen = numpy.asarray(canvas.buffer_rgba())
     many = colors is None and getattr(figure, "colorful", False)
-    few = picture.quantize(colors or (256 if many else 128), kmeans=int(many))
-    few.save(buffer, format="png", optimize=True)
+    few = Image.fromarray(seen[..., :3]).quantize(
+        colors or (255 if many else 127), kmeans=int(many)
+    )
+    clear = len(few.getpalette() or ()) // 3
+    ground = Image.fromarray(seen[..., 3] < 128)
+    few.paste(clear, mask=ground)
+    buffer = io.BytesIO()
+    look = {"transparency": clear} if ground.getbbox() else {}
+    few.save(buffer, format="png", optimize=True, **look)
     return buffer.getvalue()
 
 
+def wide(figure: Figure) -> int:
+    """How wide `figure` is displayed, in pixels: WIDEST, unless it is a narrow one."""
+    inches = figure.get_figwidth()
+    return WIDEST if inches > NARROW else round(PIXELS * inches)
+
+
+def _for_any_ground(figure):
+    """Take the paper away from a `figure` of photos, and give its words an ink that reads on white and on black."""
+    from matplotlib.text import Text
+
+    figure.set_facecolor("none")
+    for text in figure.findobj(Text):
+        if text.get_color() in (INK, FAINT):
+            text.set_color(GRAY)
+
+
 def colorful(figure: Figure) -> Figure:
-    """Have `figure` stored in 256 colors, a sixth larger: with 128, photos turn blotchy and pink to peach; returns it."""
+    """Have `figure` stored in 255 colors, a sixth larger: with 127, photos turn blotchy and pink to peach; returns it."""
     figure.colorful = True  # type: ignore[attr-defined]  # an attribute of ours
     return figure
 
@@ -45,8 +74,8 @@ def colorful(figure: Figure) -> Figure:
 def page(figure: Figure, alt: str, caption: str = "") -> str:
     """The figure as HTML: the picture with `alt` as its alternative text, and small below it caption and sources."""
     data = base64.b64encode(png(figure)).decode("ascii")
-    width = min(WIDEST, round(PIXELS * figure.get_figwidth()))
     look = "max-width:100%;height:auto;border-radius:10px"
+    width = wide(figure)
     image = (
         f'<img alt="{html.escape(alt)}" width="{width}" style="{look}" '
         f'src="data:image/png;base64,{data}">'
@@ -66,7 +95,7 @@ def below(figure: Figure, caption: str = "") -> str:
     named = dict.fromkeys(getattr(figure, "sources", ()))
     if named:
         parts.append("Source: " + " · ".join(map(_source_link, named)))
-    small = "font-size:12px;line-height:1.4;margin:4px 0 0 2px"
+    small = "font-size:12px;line-height:1.4;margin:4px 0 0;max-width:720px"
     return "".join(f'<p style="{small}">{part}</p>' for part in parts)
 
 

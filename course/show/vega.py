@@ -138,14 +138,13 @@ class Chart:
     def bundle(self) -> tuple[dict, dict]:
         """Return (MIME bundle, metadata): the chart, and beside it the picture that stands in for it."""
         few = figures.png(self.figure, self.colors, STAND_IN)
-        width = min(figures.WIDEST, round(plots.PIXELS * self.figure.get_figwidth()))
         data = {
             VEGALITE: styled(self.spec, self.alt),
             "image/png": base64.b64encode(few).decode("ascii"),
             "text/plain": outputs.CLOSED + self.words,
         }
         metadata = {VEGALITE: {"embed_options": _EMBED}}
-        return data, metadata | {"image/png": {"alt": self.alt, "width": width}}
+        return data, metadata | {"image/png": {"alt": self.alt, "width": figures.wide(self.figure)}}
 
     def show(self) -> None:
         """Display it, with its caption and sources below."""

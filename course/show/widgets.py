@@ -43,11 +43,16 @@ def _quiz_still(questions, given):
     pages, texts = [], []
     for place, question in enumerate(questions, 1):
         verdict = given.get(question.key)
-        note = "" if verdict else "Run this cell to answer."
-        page, text = show.listed(f"{place}.", question.text, question.choices, note)
-        pages.append(page + (panel.as_html(verdict) if verdict else ""))
+        page, text = show.listed(f"{place}.", question.text, question.choices, "")
+        pages.append(page + (panel.as_html(verdict) if verdict else _folded_answer(question)))
         texts.append(text + (f"\n{panel.as_text(verdict)}" if verdict else ""))
     return "".join(pages), "\n\n".join(texts)
+
+
+def _folded_answer(question):
+    """HTML of the right answer and why it is right, folded."""
+    answer = f"{question.choices[question.right]}: {question.feedback[question.right]}"
+    return f"<details><summary>Show the answer</summary>{show.code_in(answer)}</details>"
 
 
 def _judged(question, index):
@@ -152,9 +157,9 @@ def explore(draw: Callable[..., tuple], **controls: Control) -> None:
 
 
 def _explorer_still(picture, sentence, controls):
-    """(HTML, text) of an explorer that cannot be moved: its picture, whose `alt` is the sentence, and how to move it."""
-    names = ", ".join(control.label for control in controls.values())
-    note = f"Run the notebook up to here to change: {names}."
+    """(HTML, text) of an explorer that cannot be moved: its picture, whose `alt` is the sentence, and what a live one moves."""
+    names = " and ".join(control.label for control in controls.values())
+    note = f"In a running notebook, the figure follows {names}."
     page = f"{picture}<p><i>{html.escape(note)}</i></p>"
     return page, f"{sentence}\n{note}"
 

@@ -4,7 +4,8 @@ from course.show.vega import Texts, calculate, csv, tenths
 from course.timeline.rows import Rows
 from helpers import plots
 
-WIDTH = 660  # pixels
+LABELS = 130  # pixels for the names of rows
+WIDTH = 718  # and for the time: with the padding, 880
 LOW = "(isDefined(span.s) ? span.s[0] : 0)"  # where the measured span begins and ends, in ms
 CLIP = "max(0, min(datum.e, datum.high) - max(datum.b, datum.low))"
 

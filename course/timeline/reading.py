@@ -1,52 +1,26 @@
-"""Numbers to read out of a timeline: how busy the GPU is, what the CPU does meanwhile, what communication costs.
+"""Numbers to read out of a timeline: those of `practice_gpus.traces`, and what matmuls of each shape reach.
 
-Each is written out in the lesson that teaches it. They take a `measurements.traces.Trace`; times are microseconds.
+Each is written out in the lesson that teaches it. They take a `Trace`; times are microseconds.
 """
 
 import ast
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
 
-from course.measurements.traces import Trace
-from course.measurements.traces.intervals import idle, innermost, merged
+from practice_gpus.traces import COPIES, Trace, busy_share, exposed, gaps, on_cpu, total
 
-COPIES = ("copy", "memset")
-
-
-def total(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the sum of the lengths of `intervals`, which don't overlap."""
-    return sum(end - start for start, end in intervals)
-
-
-def busy_share(trace: Trace) -> float:
-    """Return the share of the window in which the GPU runs anything, from 0 to 1."""
-    return total(merged(trace.gpu, trace.length)) / trace.length
-
-
-def gaps(trace: Trace) -> list[tuple[float, float]]:
-    """Return the idle stretches (start, length) of the GPU, the longest first."""
-    found = idle(merged(trace.gpu, trace.length), trace.length)
-    return sorted(((begin, end - begin) for begin, end in found), key=lambda gap: -gap[1])
-
-
-def exposed(trace: Trace) -> float:
-    """Return the share of the window in which the GPU does nothing but communicate with other GPUs."""
-    work = [event for event in trace.gpu if event.kind != "communication"]
-    alone = total(merged(trace.gpu, trace.length)) - total(merged(work, trace.length))
-    return alone / trace.length
-
-
-def on_cpu(trace: Trace, begin: float, end: float) -> dict[str, float]:
-    """Return {what the CPU did: µs} between two times, the innermost spans, the longest first."""
-    times: dict[str, float] = defaultdict(float)
-    near = [span for span in trace.cpu if span.end > begin and span.start < end]
-    for span in innermost(near):
-        inside = min(end, span.end) - max(begin, span.start)
-        if inside > 0:
-            times[span.name] += inside
-    return dict(sorted(times.items(), key=lambda pair: -pair[1]))
+__all__ = [
+    "COPIES",
+    "busy_share",
+    "exposed",
+    "gaps",
+    "kernels_by_shape",
+    "on_cpu",
+    "per_second",
+    "product_flops",
+    "total",
+]
 
 
 def product_flops(rows: int, inner: int, columns: int, batch: int = 1) -> int:

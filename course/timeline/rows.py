@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from course.measurements.traces import Trace
-from course.measurements.traces.intervals import idle, innermost, merged
 from helpers import plots
+from practice_gpus.traces import idle, innermost, merged
 
 NAMES = {"matmul": "matmul, convolution", "normalization": "normalization, softmax"}
 COLORS = {

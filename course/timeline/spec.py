@@ -1,13 +1,18 @@
 """A timeline as a Vega-Lite 5 spec: it zooms, measures and names things without a kernel."""
 
 from course.show.vega import Texts, calculate, csv, number, tenths
-from course.timeline.measure import WIDTH, measured, sentences, strip, time
+from course.timeline.measure import LABELS, WIDTH, measured, sentences, strip, time
 from course.timeline.rows import COLORS, Rows
 from helpers import plots
 
 USE = "drag to move · Ctrl or Alt + scroll to zoom · double-click: everything"
 ROW = 28  # pixels
-ZOOM = "wheel![event.ctrlKey || event.altKey || event.metaKey]"  # plain scrolling scrolls the page
+INSIDE = "group().mark.name === 'concat_0_group'"  # of the three parts, the timeline
+ZOOM = {  # plain scrolling scrolls the page
+    "type": "wheel",
+    "consume": True,
+    "filter": [INSIDE, "event.ctrlKey || event.altKey || event.metaKey"],
+}
 
 
 def spec(
@@ -25,12 +30,7 @@ def spec(
     return {
         "title": {"text": title},
         "spacing": 6,
-        "params": [
-            number("zoom", "By keyboard: zoom"),
-            number("move", "move"),
-            {"name": "width_ms", "expr": f"{whole} / pow(2, clamp(zoom, 0, 12))"},
-            {"name": "from_ms", "expr": f"clamp(move * width_ms / 2, 0, {whole} - width_ms)"},
-        ],
+        "params": _window(whole),
         "vconcat": [
             _timeline(rows, forecast),
             strip(whole, measure),
@@ -40,13 +40,50 @@ def spec(
     }
 
 
+def _window(whole):
+    """Return the parameters that say which part is in view: never more than the data, `whole` ms.
+
+    `zoom` doublings of the scale, and `move` halves of what is then in view: so two number fields do it, too. Vega-Lite hands
+    `on`, the events of a signal, to Vega as it is; its own panning would leave the data.
+    """
+    grab = {"type": "mousedown", "filter": INSIDE}  # Vega-Lite's own listens to pointers
+    drag = {"type": "mousemove", "source": "window", "consume": True}
+    drag["between"] = [grab, {"type": "mouseup", "source": "window"}]
+    back = {"events": {"type": "dblclick", "filter": INSIDE}, "update": "0"}
+    most = "2 * (pow(2, zoom) - 1)"
+    step = "(event.deltaY < 0 ? 0.5 : -0.5)"
+    place = f"x(group()) / {WIDTH}"
+    scale = f"(zoom > 0 && zoom < 12 ? pow(2, {step}) : 1)"  # what is under the pointer stays there
+    zoomed = f"{scale} * move + 2 * {place} * ({scale} - 1)"
+    dragged = f"grab.move - 2 * (x() - grab.x) / {WIDTH}"
+    return [
+        {"name": "grab", "on": [{"events": grab, "update": "{x: x(), move: move}"}]},
+        {
+            **number("zoom", "By keyboard: zoom"),
+            "on": [{"events": ZOOM, "update": f"clamp(zoom + {step}, 0, 12)"}, back],
+        },
+        {
+            **number("move", "move"),
+            "on": [
+                {"events": drag, "update": f"clamp({dragged}, 0, {most})"},
+                {"events": ZOOM, "update": f"clamp({zoomed}, 0, {most})"},
+                back,
+            ],
+        },
+        {"name": "width_ms", "expr": f"{whole} / pow(2, clamp(zoom, 0, 12))"},
+        {"name": "from_ms", "expr": f"clamp(move * width_ms / 2, 0, {whole} - width_ms)"},
+    ]
+
+
 def _timeline(rows, forecast):
     places = {
         "values": [place + 0.5 for place in range(len(rows.labels))],
         "labelExpr": f"{rows.labels}[floor(datum.value)]",
         "title": None,
         "grid": False,
-        "labelLimit": 150,
+        "labelLimit": LABELS - 4,
+        "minExtent": LABELS,
+        "maxExtent": LABELS,
     }
     down = {"domain": [len(rows.labels), 0], "nice": False, "zero": False}
     layers = [_blocks(rows, forecast), *_lines_to_kernels(rows), *_memory(rows)]
@@ -98,12 +135,10 @@ def _block_data(rows):
 
 
 def _blocks(rows, forecast):
-    """Return the layer of blocks, which can be moved, zoomed and pointed at."""
-    view = {
-        "name": "view",
-        "bind": "scales",
-        "select": {"type": "interval", "encodings": ["x"], "zoom": ZOOM, "clear": "dblclick"},
-    }
+    """Return the layer of blocks, which can be pointed at."""
+    told = "{what: datum.name, length: datum.length, Python: datum.line"
+    after = f"{told}, start: datum.after}}"
+    tooltip = {"expr": f"isValid(datum.q) ? {after} : {told}}}"}
     point = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     hollow = {"fillOpacity": 0.35, "strokeWidth": 1} if forecast else {}
     shade = (
@@ -115,19 +150,13 @@ def _blocks(rows, forecast):
     color = {"field": "kind", "type": "nominal", "scale": colors}
     legend = {"title": None, "symbolType": "square", "columns": 5}
     return {
-        "mark": {"type": "rect", "clip": True, "aria": False, **hollow},
-        "params": [view, {"name": "pointed", "select": point}],
+        "mark": {"type": "rect", "clip": True, "aria": False, "tooltip": tooltip, **hollow},
+        "params": [{"name": "pointed", "select": point}],
         "encoding": {
             "x2": {"field": "e"},
             "y2": {"field": "bottom"},
             "fill": {**color, "legend": legend},
             **({"stroke": color} if forecast else shade),
-            "tooltip": [
-                {"field": "name", "title": "what"},
-                {"field": "length"},
-                {"field": "line", "title": "Python"},
-                {"field": "after", "title": "start"},
-            ],
         },
     }
 

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the extract and say what is in it. Returns 0, or 2 with one sentence where it cannot be read."""
-    from course.measurements.traces import chrome
+    from practice_gpus.traces import read
 
     about = {name: getattr(args, name) for name in NOTES if getattr(args, name)}
     source = {name: getattr(args, name) for name in SOURCE if getattr(args, name)}
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         out = args.out or path.with_name(f"{path.name.split('.')[0]}.small.json.gz")
         if os.path.lexists(out):
             raise ValueError(f"{out} is there already; give another name with --out")
-        trace = chrome.read(path, args.window and tuple(args.window), about)
+        trace = read(path, args.window and tuple(args.window), about)
         size = write(trace, out)
     except (ValueError, OSError) as error:
         told = f"{error}" if path.name in f"{error}" else f"{path.name}: {error}"
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def write(trace: Any, out: Path) -> int:
     """Write `trace` to the new file `out` and return its size in bytes; the same trace gives the same bytes."""
-    from course.measurements.traces import encode
+    from practice_gpus.traces import encode
 
     text = json.dumps(encode(trace), separators=(",", ":"), ensure_ascii=False)
     files.write(out, gzip.compress(text.encode(), 9, mtime=0))

@@ -11,7 +11,7 @@ from course.doctor.known_errors import Known, known_errors
 from course.pages import NOTEBOOKS
 
 EMPTY = "Paste an error message: the last lines of the red text, or all of it."
-UNKNOWN = """This message isn't one of the {count} errors that this page knows. What helps most of the time:
+UNKNOWN = """This message isn't one of the errors that this page knows. What helps most of the time:
 1. Read the last line first, then the deepest line of the traceback that is your own code.
 2. Print .device, .dtype and .shape of each tensor in that line.
 3. Run the same step on the CPU: its messages name the line and the number.
@@ -75,7 +75,7 @@ def _parts(message: str) -> list[tuple[str, str]]:
     if not message.strip():
         return [("", EMPTY)]
     if not matches:
-        title, *advice = UNKNOWN.format(count=len(known_errors())).splitlines()
+        title, *advice = UNKNOWN.splitlines()
         late = [LATE] if "CUDA error" in message else []
         return [("", line) for line in [title, *late, *advice]]
     last_raised, *earlier = matches
@@ -121,8 +121,7 @@ def explain_box(message: str = "") -> None:
 
 def _still(message: str) -> tuple[str, str]:
     """(HTML, text) of a box that nothing can be pasted into."""
-    note = "Run the notebook up to here to paste another message."
-    return f"{_as_html(message)}<p><i>{note}</i></p>", f"{explanation(message)}\n{note}"
+    return _as_html(message), explanation(message)
 
 
 def _as_html(message: str) -> str:

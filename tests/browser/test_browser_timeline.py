@@ -36,12 +36,39 @@ def drag(page, begin, end):
     page.mouse.up()
 
 
+def test_one_cannot_drag_past_the_data_and_an_empty_line_is_not_told(chart, page):
+    """Whoever dragged too far saw an empty chart, and a call of the CPU had a “start:” with nothing behind it."""
+    box, row = (
+        chart.locator(place, has_text=words).first.bounding_box()
+        for place, words in (("svg.marks", ""), ("svg text", "Python"))
+    )
+    y = row["y"] + row["height"] / 2
+    page.mouse.move(box["x"] + 400, y)
+    page.keyboard.down("Control")
+    for _ in range(6):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    zoom, move = (chart.locator(f"input[name={name}]") for name in ("zoom", "move"))
+    assert zoom.input_value() == "3" and float(move.input_value()) > 0
+    for begin, end, least in ((200, 700, "0"), (700, 200, "14")):  # 16 halves, two of them in view
+        for _ in range(12):
+            drag(page, (box["x"] + begin, y), (box["x"] + end, y))
+        assert move.input_value() == least
+    page.mouse.dblclick(box["x"] + 400, y)
+    page.wait_for_function("field => field.value === '0'", arg=zoom.element_handle())
+    page.mouse.move(box["x"] + 240, y + 1)
+    page.mouse.move(box["x"] + 244, y + 2)
+    told = page.locator("#vg-tooltip-element.visible")
+    told.wait_for()
+    assert "length" in told.inner_text() and "start" not in told.inner_text()
+
+
 def test_one_can_measure_zoom_and_point_without_a_kernel(chart, page):
     says(chart, "174 ms measured: the GPU is busy 57% of it")
     box = chart.locator("svg.marks").bounding_box()
     strip = chart.locator("svg text", has_text="drag here to measure").bounding_box()
     y = strip["y"] + strip["height"] / 2
-    drag(page, (box["x"] + 170, y), (box["x"] + 330, y))
+    drag(page, (box["x"] + 215, y), (box["x"] + 400, y))
     says(chart, "the GPU is busy 0% of it")
     says(chart, "_SingleProcessDataLoaderIter.__next__")
     row = chart.locator("svg text", has_text="Python").bounding_box()

@@ -5,6 +5,7 @@ GPUs, too. The report goes to the standard error, the program's own output stays
 program failed, 2 if ``--strict`` was given and there are findings, 130 after an interrupt.
 
 ``python -m practice_gpus kernel my.cu 'transpose<32>' --grid 32,32 …`` compiles and runs one kernel: see ``kernel --help``.
+``python -m practice_gpus trace FILE`` says what costs most in a profiler trace or a memory snapshot, and what to change first.
 ``python -m practice_gpus verify`` compares the GPUs that are there with what practice GPUs print; ``calibrate`` measures for
 ten seconds what this machine's CPU takes for an operator, and forecasts use it from then on.
 """
@@ -91,6 +92,10 @@ def main() -> Any:
         return verify.main()
     if sys.argv[1:] == ["calibrate"]:
         return calibrate.main()
+    if sys.argv[1:2] == ["trace"]:
+        from .traces import command
+
+        return command.main(sys.argv[2:])
     if sys.argv[1:2] == ["kernel"]:
         from .reports import kernel_command
 

@@ -14,20 +14,65 @@ CLASSES = (
 )
 LONGEST = 64  # characters of a name that are kept
 
-# Tried in this order on the whole recorded name, in lower case.
+# Tried in this order on the whole recorded name, in lower case: the first that is found decides.
 _CLASS_OF = (
-    ("communication", r"nccl|rccl|all_?reduce|all_?to_?all|reduce_?scatter|all_?gather"),
-    ("attention", r"flash|attention|fmha"),
-    ("other", r"reduce_kernel|catarray|finalize"),
-    ("elementwise", r"multi_tensor_apply"),
-    ("normalization", r"norm|softmax|bn_fw|bn_bw"),
+    # Inductor names a kernel after all operators that it fuses; what it does stands in front: template, reduction, pointwise
+    ("attention", r"triton_tem_\w*(attention|flex)"),
+    ("matmul", r"triton_tem|^triton_mm"),
+    ("normalization", r"triton_(red|per)\w*(norm|softmax|rsqrt|var_mean)"),
+    ("elementwise", r"triton_(poi|red|per|for)|triton__0d"),
+    # collectives: NCCL, RCCL, oneCCL; vLLM, sglang, TensorRT-LLM; DeepEP, NVSHMEM, symmetric memory
     (
-        "matmul",
-        r"gemm|gemv|matmul|cutlass.*kernel|cijk_|xmma|conv(?!ert)|dgrad|wgrad|winograd|scudnn|igemm",
+        "communication",
+        r"nccl|rccl|oneccl|all_?reduce|all_?to_?all|all_?2_?all|reduce_?scatter|all_?gather",
+    ),
+    (
+        "communication",
+        r"cross_device_reduce|deep_?ep::|nvshmem|multimem|quick_?reduce|lamport|moe_?a2a",
+    ),
+    # what belongs to a matmul, a norm or an attention, and is none
+    ("other", r"topk|top_k|moe_align|sampling|argsort|searchsorted|max_pool|avg_?pool"),
+    (
+        "other",
+        r"embedding_(forward|backward|codegen|bag)|split_embedding|radixsort|routing(?!_memset)|native::reduce_kernel",
     ),
     (
         "elementwise",
-        r"elementwise|pointwise|triton_poi|functor|subtensorop|fill|rotary",
+        r"^(?!.*(gemm|norm|attn|fmha)).*(?<!de)quant(ize_|_kernel|_fp8|ized_)|scaled_\w*_quant",
+    ),
+    (
+        "elementwise",
+        r"reshape_and_cache|concat_and_cache|store_?kv|kv_?indices|rotary|rope_|multi_tensor",
+    ),
+    (
+        "attention",
+        r"attention|attn|fmha|(sage|mha|mqa|mla)_(fwd|bwd)|sdpa|batch(prefill|decode)|paged_?kv",
+    ),
+    (
+        "attention",
+        r"(?<!flashinfer)flash(::|_fwd|_bwd|_mla|_decod|mla)|^_(fwd|bwd)_(grouped_)?kernel|delta_rule",
+    ),
+    (
+        "normalization",
+        r"norm(?!al)|softmax|bn_fw|bn_bw|gammabeta|rowwisemoments|computefused|cross_entropy|welford",
+    ),
+    (
+        "matmul",
+        r"gemm(?!a)|gemv|matmul|nvjet|bmm_|(^|_)mm(_|$)|cutlass.*kernel|cijk_|xmma|machete|marlin|exllama",
+    ),
+    ("matmul", r"fused_moe|grouped_mm|wvsplitk|splitk|cublaslt?epilogue|cask_|mma_\w*kernel"),
+    (
+        "matmul",
+        r"conv(?!ert)|dgrad|wgrad|winograd|s\d*cudnn|implicit|im2(d2)?col|fft[12]d_|flip_filter",
+    ),
+    (
+        "elementwise",
+        r"elementwise|pointwise|functor|subtensorop|(?<!pre)fill|rope|act_and_mul|silu|gelu|glu",
+    ),
+    ("elementwise", r"adam|sgd|lamb_|dropout|scalepacked|distribution|memset|moe_sum|finalize"),
+    (
+        "elementwise",
+        r"catarray|transpose|permute|nchwto|nhwcto|gather|scatter|index(select|_?put|_)|copy|cast|cvt_",
     ),
 )
 _NOISE = re.compile(r"\(anonymous namespace\)::|std::|at::native::|c10::|at::cuda::|^void ")
@@ -42,8 +87,8 @@ _OPERATOR = re.compile(r"binary_internal::(\w+)")
 def kernel_class(name: str, category: str = "kernel") -> str:
     """Return which of `CLASSES` the kernel `name` belongs to; `category` is the trace's own: kernel, gpu_memcpy …
 
-    A rule by name: it knows the names of PyTorch, cuBLAS, cuDNN, CUTLASS, NCCL, rocBLAS, MIOpen, CK and Triton. What
-    it does not know is "other".
+    A rule by name: it knows the names of PyTorch, Inductor, cuBLAS, cuDNN, CUTLASS, NCCL, rocBLAS, MIOpen, CK, FlashInfer,
+    vLLM and sglang. What only moves or casts numbers is elementwise, sums and sorts are "other", as what it doesn't know.
     """
     if "memcpy" in category.lower():
         return "copy"

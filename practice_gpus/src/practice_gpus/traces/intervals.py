@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from course.measurements.traces import Span
+    from practice_gpus.traces.trace import Span
 
 
 def merged(events: Iterable, length: float) -> list[tuple[float, float]]:

@@ -1,17 +1,23 @@
-"""The CPU's side of a Chrome trace: which spans tell something, and which Python line each belongs to."""
+"""The CPU's side of a Chrome trace: which spans tell something, and which Python line each belongs to.
+
+Events are dicts with name, cat, ts, dur, args and thread, as `chrome` makes them.
+"""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from course.measurements.traces import Span
+from practice_gpus.traces.trace import Span
 
 Thread = tuple[str, str]  # process and thread
 SHORTEST = 100  # µs that a span takes beside the spans inside it
 OPERATORS = {"cpu_op", "operator"}
-CALLS = {"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime"}
+_VENDORS = ("cuda", "hip", "xpu", "musa", "privateuse1")
+CALLS = {f"{each}_{part}" for each in _VENDORS for part in ("runtime", "driver")}
+CALLS |= {"runtime", "driver"}
 KEPT = OPERATORS | CALLS | {"python_function", "user_annotation"}
-LAUNCHES = re.compile(r"Launch|Memcpy|Memset")
+LAUNCHES = re.compile(r"Launch|Memcpy|Memset|MemoryCopy|MemoryFill|USM(?:Memcpy|Fill)")
+_KERNEL = re.compile(r"Launch\w*Kernel|KernelLaunch|GraphLaunch")  # each leaves a kernel
 _FRAME = re.compile(r"^(.*\.py)\((\d+)\): (.*)$")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _LIBRARY = re.compile(r"^.*(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
@@ -26,6 +32,7 @@ def python_line(frame: str) -> str:
     if not found:
         return ""
     path, number, function = found.groups()
+    path = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/"))  # Windows
     inside, libraries = _LIBRARY.subn("", path)
     if not (libraries or path.startswith("torch/")):
         inside = "/".join(path.split("/")[-1 if path.startswith("/") else -2 :])
@@ -39,33 +46,41 @@ def nearest(frames: Iterable[str]) -> str:
     return (own or lines or [""])[0]
 
 
-def launches(spans: Sequence[dict]) -> dict[int, tuple[float, str, str, str]]:
+def launches(spans: Sequence[dict]) -> dict[str, tuple[float, str, str, str]]:
     """Return {correlation: (ts, operator, shapes, Python line)} of the calls in `spans` that ask for GPU work."""
     found = {}
     for events in _by_thread(spans, OPERATORS | CALLS | {"python_function"}).values():
         for event, above in _nested(events):
-            correlation = event.get("args", {}).get("correlation")
-            if correlation is not None and category_of(event) in CALLS:
-                found[correlation] = (float(event["ts"]), *_operator(above))
+            correlation = event["args"].get("correlation")
+            if correlation is not None and event["cat"] in CALLS:
+                found[str(correlation)] = (event["ts"], *_operator(above))
     return found
+
+
+def recorded(spans: Sequence[dict], gpu: Sequence[dict]) -> tuple[int, int]:
+    """Return how many launches `spans` hold, and of how many no kernel was recorded in `gpu`."""
+    kept = {str(event["args"].get("correlation")) for event in gpu}
+    calls = [e for e in spans if e["cat"] in CALLS and _KERNEL.search(e["name"])]
+    asked = [str(e["args"]["correlation"]) for e in calls if "correlation" in e["args"]]
+    return len(asked), sum(correlation not in kept for correlation in asked)
 
 
 def _operator(above):
     """Return (name, shapes, Python line) of the innermost operator of `above`, which holds events, outermost first."""
     place = len(above) - 1
-    while place >= 0 and category_of(above[place]) not in OPERATORS:
+    while place >= 0 and above[place]["cat"] not in OPERATORS:
         place -= 1
     if place < 0:
         return "", "", nearest([event["name"] for event in reversed(above)])
     operator = above[place]
-    return operator["name"], _shapes(operator.get("args", {})), _line(operator, above[:place])
+    return operator["name"], _shapes(operator["args"]), _line(operator, above[:place])
 
 
 def launch_threads(spans: Sequence[dict]) -> dict[Thread, str]:
     """Return {thread: name} of the threads that ask for GPU work or run operators: Python, autograd, thread 3 …"""
-    count = Counter(_thread(e) for e in spans if category_of(e) in KEPT and _asks(e))
-    steps = Counter(_thread(e) for e in spans if _runs_python(e))
-    backward = Counter(_thread(e) for e in spans if "Backward" in e["name"])
+    count = Counter(e["thread"] for e in spans if e["cat"] in KEPT and _asks(e))
+    steps = Counter(e["thread"] for e in spans if _runs_python(e))
+    backward = Counter(e["thread"] for e in spans if "Backward" in e["name"])
     order = sorted(count, key=lambda thread: (-steps[thread], -count[thread]))
     names: dict[Thread, str] = {}
     for place, thread in enumerate(order):
@@ -77,7 +92,7 @@ def launch_threads(spans: Sequence[dict]) -> dict[Thread, str]:
 
 
 def _runs_python(event):
-    return event["name"].startswith("ProfilerStep") or category_of(event) == "python_function"
+    return event["name"].startswith("ProfilerStep") or event["cat"] == "python_function"
 
 
 def cpu_spans(
@@ -90,9 +105,9 @@ def cpu_spans(
             continue
         own = _own_time(events)
         for event, above in _nested(events):
-            start, length = float(event["ts"]), float(event["dur"])
+            start, length = event["ts"], event["dur"]
             outside = start + length <= begin or start >= end
-            step = category_of(event) == "user_annotation" and length >= SHORTEST
+            step = event["cat"] == "user_annotation" and length >= SHORTEST
             if outside or not (step or own[id(event)] >= SHORTEST):
                 continue
             name = python_line(event["name"]) or _ADDRESS.sub("", event["name"])
@@ -103,54 +118,45 @@ def cpu_spans(
 
 def _own_time(events):
     """Return {id of event: µs outside of the inner events that are kept themselves}."""
-    own = {id(event): float(event["dur"]) for event in events}
+    own = {id(event): event["dur"] for event in events}
     order = [(event, above[-1] if above else None) for event, above in _nested(events)]
     for event, parent in reversed(order):
         if parent is not None:
             kept = own[id(event)] >= SHORTEST
-            own[id(parent)] -= float(event["dur"]) * kept or float(event["dur"]) - own[id(event)]
+            own[id(parent)] -= event["dur"] * kept or event["dur"] - own[id(event)]
     return own
 
 
 def _nested(events):
     """Yield (event, list of the events around it, outermost first, valid until the next) in the order of start."""
     around = []
-    for event in sorted(events, key=lambda e: (float(e["ts"]), -float(e["dur"]))):
-        start = float(event["ts"])
-        while around and float(around[-1]["ts"]) + float(around[-1]["dur"]) <= start:
+    for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
+        start = event["ts"]
+        while around and around[-1]["ts"] + around[-1]["dur"] <= start:
             around.pop()
         yield event, around
         around.append(event)
 
 
 def _line(event, above):
-    stack = event.get("args", {}).get("Call stack")
-    frames = stack.split(";") if stack else [e["name"] for e in reversed(above)]
+    stack = event["args"].get("Call stack")
+    frames = stack.split(";") if isinstance(stack, str) else [e["name"] for e in reversed(above)]
     return nearest(frames)
 
 
 def _shapes(arguments):
-    shapes = arguments.get("Input Dims", arguments.get("Input dims", []))
-    shapes = [shape for shape in shapes if shape]
+    shapes = arguments.get("Input Dims", arguments.get("Input dims"))
+    shapes = [shape for shape in shapes if shape] if isinstance(shapes, list) else []
     return str(shapes) if shapes else ""
 
 
 def _by_thread(spans, categories):
     threads = defaultdict(list)
     for event in spans:
-        if category_of(event) in categories:
-            threads[_thread(event)].append(event)
+        if event["cat"] in categories:
+            threads[event["thread"]].append(event)
     return threads
 
 
-def _thread(event):
-    return str(event.get("pid")), str(event.get("tid"))
-
-
 def _asks(event):
-    return category_of(event) in OPERATORS or LAUNCHES.search(event["name"])
-
-
-def category_of(event: dict) -> str:
-    """The category of an event, in small letters; profilers differ in their capitals."""
-    return str(event.get("cat", "")).lower()
+    return event["cat"] in OPERATORS or LAUNCHES.search(event["name"])

@@ -65,14 +65,14 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        52,
-        "See what a real network sees in your photo, move it whole, and find out when a GPU is full",
+        30,
+        "Point into a real network, move it with one call, and find what that call leaves behind",
     ),
     Lesson(
         "03b_when_is_a_gpu_full.ipynb",
         "When is a GPU full?",
-        10,
-        "TODO: what a learner does here",
+        22,
+        "Find the batch from which on a GPU is full, measured and by your own formula",
     ),
     Lesson(
         "04_train_and_test.ipynb",

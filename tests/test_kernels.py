@@ -28,6 +28,7 @@ from course.lesson12 import exercises as twelve
 from course.lesson12 import figures as inside
 from course.lesson93 import exercises as puzzles
 from course.lesson93 import figures as pictures
+from course.lesson93 import touched
 from course.tools import ROOT, _notebooks
 from practice_gpus import kernels
 from practice_gpus.kernels.errors import Line
@@ -438,19 +439,19 @@ def test_the_scorecard_adds_up_what_passed(capsys, monkeypatch):
 def test_the_picture_of_ones_own_kernel_shows_each_element_that_it_touched(name, monkeypatch):
     """Wide loads of half numbers too: else a right kernel seems to skip most of its input."""
     told = []
-    monkeypatch.setattr(pictures, "show_figure", lambda figure, alt: told.append(alt))
+    monkeypatch.setattr(touched.figures, "show", lambda figure, alt: told.append(alt))
     each = getattr(puzzles, name)
     answer = each.reference
-    pictures.touched(each, answer if isinstance(answer, str) else puzzle.as_kernel(answer))
+    touched.touched(each, answer if isinstance(answer, str) else puzzle.as_kernel(answer))
     assert "out stored once" in told[0] and "never" not in told[0]
 
 
 def test_the_picture_says_what_was_left_unwritten(monkeypatch):
     told = []
-    monkeypatch.setattr(pictures, "show_figure", lambda figure, alt: told.append(alt))
+    monkeypatch.setattr(touched.figures, "show", lambda figure, alt: told.append(alt))
     half = puzzles.convolve.reference.replace("128 + t < n) out", "128 + t < n / 2) out")
     assert half != puzzles.convolve.reference
-    pictures.touched(puzzles.convolve, half)
+    touched.touched(puzzles.convolve, half)
     assert "out 50 never stored" in told[0]
 
 

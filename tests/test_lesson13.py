@@ -129,9 +129,12 @@ def test_the_healthy_one_hardly_waits_and_its_launches_run_far_ahead():
     assert min(delays) / 1000 == pytest.approx(64, abs=0.5)
 
 
-def test_a_learner_can_admit_the_file_of_a_trace():
+def test_a_learner_can_admit_the_file_of_a_trace_and_reads_what_costs_most_in_it(monkeypatch):
+    shown = []
+    monkeypatch.setattr(clinic.timeline, "show", lambda *given, **named: shown.append(named))
     trace = clinic.admit(traces.FOLDER / "2.json.gz")
     assert trace.length == pytest.approx(237_000) and trace.source.startswith("AMD-AGI")
+    assert shown[0]["caption"].startswith("52% of the time, the GPU waits for the DataLoader.")
 
 
 def test_the_numbers_in_the_reasons_are_those_of_the_traces():

@@ -83,10 +83,11 @@ def _widget(number, item):
     def answer(_):
         if control.index is not None:
             record(item, item.choices[control.index])
+            box.children[2].value = panel.status("Noted.")
 
     control.observe(answer, names="index")
-    title = show.code_in(f"{number}. {item.question}")
-    return panel.question(title, control)
+    box = panel.question(show.code_in(f"{number}. {item.question}"), control)
+    return box
 
 
 def record(item: Item, answer: str) -> None:

@@ -13,6 +13,7 @@ from course.show import vega
 from helpers import plots
 from helpers.memory import MIB, format_bytes
 
+EARLIER = "no stack: allocated before recording began"
 SMALLEST = 2**16  # bytes: what is smaller can't be seen
 COLORS = [plots.MEMORY[part] for part in ("activations", "parameters", "batch", "gradients")]
 
@@ -72,8 +73,8 @@ def held(snapshot: dict) -> list[tuple[str, int]]:
     found: Counter[str] = Counter()
     for segment in snapshot["segments"]:
         for block in segment["blocks"]:
-            if block["state"] == "active_allocated" and block["frames"]:
-                found[source_line(block["frames"])] += block["size"]
+            if block["state"] == "active_allocated":
+                found[source_line(block["frames"]) or EARLIER] += block["size"]
     return found.most_common(3)
 
 

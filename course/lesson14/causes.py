@@ -56,7 +56,7 @@ def failure(done) -> str:
 def repeated(done) -> dict:
     """{place: its finding} of the waits that come back from step to step, but for those of the GradScaler."""
     rows = [*done.facts["waits"], *done.facts["copies"]]
-    often = {(file, line) for _, file, line, _, _, steps in rows if steps > 1}
+    often = {(file, line) for _, file, line, _, _, steps, *_ in rows if steps > 1}
     found: dict = {}
     for each in done.findings:
         if each["kind"] in ("wait", "small-copy") and at(each) in often:
@@ -79,7 +79,9 @@ def copies(done) -> str:
     """Which lines of the loop wait for a plain copy, which the judge allows: batches have to come from somewhere."""
     rows = done.facts["waits"]
     lines = {
-        (file, line) for reason, file, line, _, _, steps in rows if reason == "h2d" and steps > 1
+        (file, line)
+        for reason, file, line, _, _, steps, *_ in rows
+        if reason == "h2d" and steps > 1
     }
     places = ", ".join(short(line) for line in sorted(lines))
     return (

@@ -11,15 +11,9 @@ from course.checks.core import Exercise, NotYet
 from course.checks.puzzle import Problem, blank, requested, tl, triton
 from course.checks.words import exercise
 from course.lesson11.kernels import matmul_kernel
+from course.lesson93.touched import touched
 
-
-def _touched(puzzle, answer):
-    from course.lesson93 import figures
-
-    figures.touched(puzzle, answer)
-
-
-puzzle = functools.partial(base.puzzle, draw=_touched)
+puzzle = functools.partial(base.puzzle, draw=touched)
 
 
 def asked(compiled, result, problem):

@@ -1,13 +1,12 @@
 """The pictures of page 93: from first kernels to par, and for each puzzle one result with what it needs."""
 
 import inspect
-import itertools
 
 import torch
 
-from course.checks.puzzle import digits, parameters, run
+from course.checks.puzzle import digits
 from course.lesson93 import exercises
-from course.pictures.cells import box, grid
+from course.pictures.cells import grid
 from course.show.figures import show as show_figure
 from helpers.plots import (
     FAINT,
@@ -16,14 +15,12 @@ from helpers.plots import (
     INK,
     RULE,
     SMALL,
-    TROUBLE,
     WAIT,
     blank_figure,
     drawing,
     set_title,
 )
 
-VERBS = {"load": "loaded", "store": "stored", "atomic": "added to"}
 MOST = 12  # rows and columns that are drawn
 ALL = slice(None)
 NEEDS = {  # name: (places of the result, places of what goes in, the finding)
@@ -138,58 +135,6 @@ def task(puzzle):
     axes.set_aspect("equal", anchor="NW")
     sizes = ", ".join(f"{name} {' × '.join(map(str, each.shape))}" for name, each in shown.items())
     show_figure(figure, f"Tensors as grids of cells, {sizes}: {finding}.")
-
-
-def touched(puzzle, answer):
-    """Show what `answer` touched in the puzzle's smallest problem, and how often: a cell for each element."""
-    torch.manual_seed(1)
-    problem = puzzle.problems()[0]
-    _, result = run(answer, problem, touches=True)
-    tensors = dict(zip(parameters(answer), problem.values, strict=True))
-    tensors = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
-    counts = {name: _times(result.touches, name, each) for name, each in tensors.items()}
-    corners = {name: torch.atleast_2d(each)[:MOST, :MOST] for name, each in counts.items()}
-    cells = sum(max(each.shape[1], 9) + 2 for each in corners.values()) - 2
-    size, rows = min(0.3, 6.9 / cells), max(len(each) for each in corners.values())
-    title = f"What your kernel touched, with {problem.words}"
-    figure, axes = drawing(title, (7.3, 1.15 + size * rows))
-    left, said = 0, []
-    for name, corner in corners.items():
-        written = any(each.name == name and each.kind != "load" for each in result.touches)
-        for row, column in itertools.product(*map(range, corner.shape)):
-            times = int(corner[row, column])
-            words = str(times) if times > 1 else ""
-            look = {"edgecolor": RULE, "linewidth": 0.7, "fontsize": 9 if size > 0.25 else 7}
-            box(axes, left + column, row, 1, 1, _shade(times, written), words, **look)
-        kinds = {each.kind for each in result.touches if each.name == name} or {"load"}
-        told = _often(counts[name], VERBS[max(kinds, key=list(VERBS).index)])
-        ink = TROUBLE if written and not counts[name].all() else INK
-        axes.text(left, -0.4, f"{name}: {told}", fontsize=SMALL, color=ink, va="bottom")
-        said.append(f"{name} {told}")
-        left += max(corner.shape[1], 9) + 2
-    axes.set(xlim=(-0.1, 6.9 / size + 0.2), ylim=(rows + 0.1, -1.5))
-    axes.set_aspect("equal", anchor="NW")
-    show_figure(figure, f"{title}: {'; '.join(said)}.")
-
-
-def _times(touches, name, tensor):
-    """Return how often each element was touched: loads, or stores where there are any."""
-    own = [each for each in touches if each.name == name]
-    stores = [each for each in own if each.kind != "load"]
-    places = torch.tensor([place for each in stores or own for place in each.places])
-    return torch.bincount(places.long(), minlength=tensor.numel()).view(tensor.shape)
-
-
-def _shade(times, written):
-    return "white" if not times else GPU if written else GREENS[max(2, 5 - times)]
-
-
-def _often(counts, verb):
-    low, high = counts.min().item(), counts.max().item()
-    if not low and high:
-        return f"{(counts == 0).sum().item()} never {verb}"
-    often = str(low) if low == high else f"{low} to {high}"
-    return f"{verb} {'once' if often == '1' else f'{often} times'}"
 
 
 def _names(reference):

@@ -15,7 +15,9 @@ ROW = "course-row"  # the class of radio buttons that stand side by side
 LIVE = "course-live"  # the class of a widget of the course: where it is drawn, it hides the output after it
 STILL = "course-still"  # the class of that output
 CARD = "course-card"  # the class of a question: show.css gives its widget the look of CARD_LOOK
-GOES_ON = "course-goes-on"  # the class of a widget after whose answer the next cell becomes the active one
+GOES_ON = (
+    "course-goes-on"  # the class of a widget after whose answer Shift+Enter runs the next cell
+)
 
 CARD_LOOK = (  # of the properties that JupyterLab leaves in pages it doesn't trust yet
     "border-left:6px solid #6B7280;border-radius:6px;padding:10px 14px;margin:6px 0;max-width:720px;"

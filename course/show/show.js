@@ -24,12 +24,18 @@ function nameAll(box) {
     box.querySelectorAll('.widget-output, .jp-OutputArea').forEach(part => part.setAttribute('role', 'status'));
 }
 
-// A choice made with the mouse makes the next cell the active one, so that Shift+Enter goes on.
-function goOn(event, box) {
-    const cell = box.closest('.jp-Cell'), next = cell && cell.nextElementSibling;
+// Shift+Enter in an answered question runs the next cell, not the question's own again: that one becomes the active cell
+// first. Until then the keyboard stays in the question, also after a click.
+function goOn(event) {
+    const cell = event.target.closest('.jp-Cell'), next = cell && cell.nextElementSibling;
     const place = next && next.querySelector('.jp-InputPrompt, .jp-Cell-inputWrapper');
-    if (!event.detail || !event.target.matches('input[type=radio]') || !place) return;
+    if (!event.isTrusted || !event.shiftKey || event.key !== 'Enter' || !place) return;
+    if (!event.target.matches('.course-goes-on input:checked')) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
     place.dispatchEvent(new MouseEvent('mousedown', {bubbles: true, button: 0}));
+    const again = {key: 'Enter', code: 'Enter', keyCode: 13, shiftKey: true, bubbles: true};
+    setTimeout(() => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', again)), 0);
 }
 
 // Keys that move or press a control are not JupyterLab's: it leaves alone what carries this attribute. All other keys,
@@ -39,6 +45,7 @@ function keepKeys(event) {
     const plain = !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey;
     const own = /^(Arrow|Home$|End$|Page|Enter$| $)/.test(event.key) || event.target.matches('textarea');
     event.target.toggleAttribute('data-lm-suppress-shortcuts', plain && own);
+    goOn(event);
 }
 
 const box = this.closest('.course-live') || this.closest('.widget-vbox');
@@ -47,6 +54,5 @@ window.courseKeys = true;
 if (box && !box.named) {
     box.named = new MutationObserver(() => nameAll(box));
     box.named.observe(box, {childList: true, subtree: true});
-    if (box.matches('.course-goes-on')) box.addEventListener('click', event => setTimeout(goOn, 0, event, box));
     nameAll(box);
 }

@@ -119,17 +119,20 @@ def environment(here: bool = False) -> dict:
 
     The course's environment leaves out what leads astray; another one, `here`, may need its PYTHONPATH.
 
-    course/tools/labconfig has JupyterLab wrap wide code, save every 15 s and ask nothing; it changes no other JupyterLab.
+    course/tools/labconfig has JupyterLab wrap wide code, save every 15 s and ask nothing, and its kernels
+    say how to go on where a name is missing; it changes no other JupyterLab.
     """
     config = [str(LOOK.parents[1]), os.environ.get("JUPYTER_CONFIG_PATH")]
     own = {n: value for n, value in os.environ.items() if n != "PYTHONSAFEPATH"}
     inherited = own if here else _venv.variables()
+    kernels = [str(LOOK.parent), os.environ.get("JUPYTER_PATH")]
     modules = [str(ROOT), inherited.get("PYTHONPATH")]
     return {
         **inherited,
         **threads.variables(),
         **look(),
         "JUPYTER_PREFER_ENV_PATH": "1",
+        "JUPYTER_PATH": os.pathsep.join(filter(None, kernels)),
         "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, config)),
         "PYTHONPATH": os.pathsep.join(filter(None, modules)),
     }

@@ -100,18 +100,19 @@ def table(repository: str) -> str:
     ]
     lines = [badge, "", "| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
     folds = []
-    for (name, told), block in zip(list(course.BLOCKS.items())[1:], more, strict=True):
-        named = " · ".join(f"{page.number} {linked(page)}" for page in block)
-        summary = f"{name}: {len(block)} pages, {told}"
-        folds += (
-            [f"<details><summary>{summary}</summary>", "", named, "", "</details>"] if block else []
-        )
-    return "\n".join([*lines, *folds])
+    for name, block in zip(list(course.BLOCKS)[1:], more, strict=True):
+        named = " · ".join(linked(page, f"{page.number} ").replace(" ", "&nbsp;") for page in block)
+        folds += [f"**{name}:** {named}", ""] if block else []
+    count = sum(map(len, more))
+    opened = (
+        f"<details><summary>{count} more pages: deeper, beyond, and to look things up</summary>"
+    )
+    return "\n".join([*lines, opened, "", *folds, "</details>"])
 
 
-def linked(page: course.Lesson) -> str:
-    """Return the page's title as a link from README."""
-    return f"[{page.title}](notebooks/{page.file})"
+def linked(page: course.Lesson, number: str = "") -> str:
+    """Return the page's title as a link from README, after its `number` where it is told."""
+    return f"[{number}{page.title}](notebooks/{page.file})"
 
 
 def minutes() -> str:

@@ -124,6 +124,7 @@ def test_a_small_batch_is_a_batch_all_the_same(write):
         for batch in rows:
             narrow(batch[:, :1].to(device)).sum().backward()
             optimizer.step()
+            optimizer.zero_grad()
     """
     assert report(write(START + text.replace("\n        ", "\n    "))).findings == []
 

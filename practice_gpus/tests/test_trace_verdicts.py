@@ -93,6 +93,16 @@ def test_the_verdict_names_what_costs_most_its_share_and_the_change(name):
     assert f"{found.share:.0%} of the time" in found.says
 
 
+def test_a_program_that_is_called_after_its_loader_does_not_wait_for_it():
+    """The frame of a script named dataloader_speed.py lies around all that it does."""
+    for name, kind in (
+        ("dataloader_speed.py(9): forward", "launches"),
+        ("torch/utils/data/dataloader.py(70): __next__", "loader"),
+    ):
+        found = verdict(read(step((name, "python_function"), gap=500, each=20)))
+        assert found.kind == kind, found
+
+
 def test_every_rule_is_a_sentence_with_a_threshold_and_its_reason():
     """A number that nobody can question helps nobody."""
     assert {rule.kind for rule in RULES} <= {
@@ -131,6 +141,7 @@ def test_the_rank_that_comes_last_is_named(tmp_path, capsys):
     assert main([*map(str, files), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["kind"] == "communication" and "wait for rank 2" in found["says"]
+    assert found["facts"]["ranks"] == [0, 1, 2]
 
 
 def test_a_trace_without_most_of_its_kernels_is_not_called_an_idle_gpu():

@@ -80,7 +80,7 @@ def address(browser, root):
     ]
     variables = environment(
         root / "home",
-        JUPYTER_CONFIG_PATH=lab.environment()["JUPYTER_CONFIG_PATH"],
+        **{name: lab.environment()[name] for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")},
         JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
         JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"),
     )

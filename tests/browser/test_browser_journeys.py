@@ -1,9 +1,11 @@
 """Three journeys of a learner in JupyterLab: a first lesson, the second day without a kernel, the keyboard alone."""
 
+import random
+
 import nbformat
 import pytest
-from axe import findings, in_theme
-from labpage import ACTIVE, END, KERNEL, REPLY, SAVE, TEXT, open_lesson, run_all
+from axe import SETTLED, findings, in_theme
+from labpage import ACTIVE, CELLS, END, KERNEL, REPLY, SAVE, TEXT, open_lesson, run_all
 
 from course.tools import _notebooks
 
@@ -121,8 +123,11 @@ def test_the_second_day_shows_what_was_answered_without_a_kernel(scratch, addres
 
 def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
     page = scratch
-    page.locator(".course-goes-on input[type=radio]").first.focus()
+    page.locator(".course-goes-on input[type=radio]").nth(1).click()
     cell = page.evaluate(ACTIVE)
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate(ACTIVE) == cell, "after a click, too, the keyboard stays in the question"
+    page.locator(".course-goes-on input[type=radio]").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
@@ -158,3 +163,47 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
     with in_theme(page, "JupyterLab Dark"):
         found += [f"dark, {each}" for each in findings(page, ["color-contrast"])]
     assert not found, "\n".join(found)
+
+
+@pytest.fixture
+def second_day(address, page):
+    """Open page 02 with a kernel that has run nothing; give its page."""
+    open_lesson(page, address, _notebooks.find(["02"])[0])
+    page.wait_for_function(SETTLED)
+    yield page
+    page.evaluate(END)
+
+
+def test_a_kernel_that_is_gone_says_how_to_go_on_from_any_cell(second_day):
+    """On the second day each cell raised a bare NameError, with the first cell far above."""
+    page = second_day
+    cells = page.evaluate(CELLS)
+    code = [i for i, cell in enumerate(cells) if cell["cell_type"] == "code"]
+    missing = 0
+    for place in random.Random(0).sample(code[2:], 5):
+        page.evaluate(RUN_ONE, place)
+        page.evaluate(REPLY)
+        outputs = page.evaluate(CELLS)[place]["outputs"]
+        if any(output.get("ename") == "NameError" for output in outputs):
+            missing += 1
+            told = outputs[-1].get("data", {}).get("text/plain", "")
+            assert "Run › Run All Above Selected Cell" in told, cells[place]["source"]
+    assert missing >= 2
+
+
+def test_a_page_opens_at_the_cell_where_one_was(second_day, address):
+    """Whoever came back had to find their place again, from the top."""
+    page = second_day
+    place = len(page.evaluate(CELLS)) // 2
+    page.evaluate("i => {window.jupyterapp.shell.currentWidget.content.activeCellIndex = i}", place)
+    open_lesson(page, address, _notebooks.find(["02"])[0])
+    page.wait_for_function(f"({ACTIVE})() === {place}")
+    assert page.locator(".jp-Cell.jp-mod-active").bounding_box()["y"] < 768
+
+
+RUN_ONE = """async place => {
+    const app = window.jupyterapp, panel = app.shell.currentWidget;
+    await panel.sessionContext.ready;
+    panel.content.activeCellIndex = place;
+    await app.commands.execute('notebook:run-cell');
+}"""

@@ -20,13 +20,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from practice_gpus import calibrate, verify
+from practice_gpus import __version__, calibrate, verify
 from practice_gpus.reports import page, report
 
 
 def options() -> Any:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m practice_gpus", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"practice_gpus {__version__}")
     parser.add_argument("-n", type=int, default=1, help="number of GPUs")
     parser.add_argument("--memory", help="memory of each; without it the card's, or 16 GiB")
     parser.add_argument("--card", help="the card they stand for: forecast a training step on it")

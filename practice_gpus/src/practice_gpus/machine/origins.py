@@ -22,7 +22,11 @@ OWNERS = {
     "grad_scaler.py": "optimizer",
     "clip_grad.py": "optimizer",
 }
-THIN = ("_tensor.py", "_tensor_str.py", "functional.py", "_decorators.py", "_contextlib.py")
+THIN = (
+    *("_tensor.py", "_tensor_str.py", "functional.py", "_decorators.py", "_contextlib.py"),
+    "_ops.py",
+)
+PLAIN = {"torch", "numpy"}  # what they do is the person's own doing
 
 
 @functools.cache
@@ -82,6 +86,16 @@ def first_of(table: dict, codes: list) -> str:
     """What ``table`` says of the first file among ``codes`` that it knows, or ""."""
     names = (os.path.basename(code.co_filename) for code in codes)
     return next((table[name] for name in names if name in table), "")
+
+
+def framework(codes: list) -> tuple[str, str]:
+    """(package, function) that a person's own line called, and in which something happens; ("", "") outside of any."""
+    for code in reversed(codes):
+        _, installed, path = code.co_filename.replace(os.sep, "/").rpartition("-packages/")
+        package = path.partition("/")[0].removesuffix(".py")
+        if installed and package not in PLAIN:
+            return package, code.co_name
+    return "", ""
 
 
 def cause(codes: list) -> str:

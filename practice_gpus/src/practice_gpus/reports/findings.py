@@ -27,12 +27,49 @@ CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask
 INDEX = "the index, or the value, is the CPU's and copied each time: make it on the GPU, device=x.device"
 CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing is read"
 DRAW = "it looks whether they are probabilities; (p / torch.empty_like(p).exponential_()).argmax(-1) draws one and doesn't"
-INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
+INSIDE = {  # the operator that waits → what the function it is in does
+    "d2h": "{} copies to the CPU: call it less often",
+    "": "{} waits for all of the GPU's work: call it less often",
+    "h2d": "{} copies to the GPU and waits: pinned memory and non_blocking=True don't",
+}
+READS_INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
+THEIRS = "{} does that, at {}: an option of it may turn it off; your own lines are above"
 ELSE = "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where"
 SUM = "adds up tensors with their graphs: that of each step stays, and the sum's grows"
 ADD_UP = "add up loss.detach(), and read the sum once, at the end"
 CHOOSES = {"nonzero", "index", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
 QUIET = ("h2d", "pinned", "set-up", "scaler", "save")
+HABITS = {  # what a loop forgets → (what happens, what to do about it)
+    "kept-gradients": (
+        "the gradients are never reset, so each step adds to those of all steps before",
+        "optimizer.zero_grad() in each step, before backward() or after step()",
+    ),
+    "same-epoch": (
+        "each of {} epochs shuffles in the same order",
+        "sampler.set_epoch(epoch) before each pass over the loader",
+    ),
+    "left-in-eval": (
+        "the last {} steps train in eval(): dropout is off, and batch norm's averages stand still",
+        "model.train() at the start of each epoch, after the evaluation",
+    ),
+    "unscaled-accumulation": (
+        "{} backward passes add up means before each step: the gradient is {} times as large",
+        "divide the loss by {} before backward()",
+    ),
+}
+SAME_SAMPLES = "every rank copies the same samples: the GPUs do each other's work"
+SAMPLER = "DataLoader(…, sampler=DistributedSampler(dataset)), or each rank its own part"
+OVERLAP = "the ranks share {:.0%} of their samples: their parts overlap, and others are left out"
+SEED = (
+    "shuffle with the same seed on all ranks, then take rank::world_size; DistributedSampler does"
+)
+MOST_SHARED = 0.9
+STOOD_IN = "{}; with --shapes, each number that's read is 1, as at {}"
+NO_SHAPES = "run it without --shapes, or give the sizes as numbers that aren't read from a GPU"
+WAITED = re.compile(
+    "timed? ?out|connection (closed|reset|refused)|ended by a signal|SIG(TERM|KILL)", re.I
+)
+HANG = "as many steps and the same calls on each rank, in the same order: none of them under `if rank …`"
 # What an error says → what to do about it, as on the course's page of known errors.
 ERRORS = {
     r"found at least two devices|different from other tensors on|should be either on|expected self and mask|"
@@ -49,13 +86,15 @@ ERRORS = {
 
 def find(facts: dict) -> list:
     """All findings in the facts of a run: [{"kind", "file", "line", "text", "fix"}]."""
-    parts = (failures, leaked, waits, copies, again, read)
-    return [finding for part in parts for finding in part(facts)]
+    parts = (hangs, failures, leaked, habits, samples, waits, copies, again, read)
+    found = [finding for part in parts for finding in part(facts)]
+    return sorted(found, key=lambda finding: bool(finding["package"]))  # one's own first
 
 
-def finding(kind: str, file: str, line: int, text: str, fix: str) -> dict:
-    """One finding."""
-    return {"kind": kind, "file": file, "line": line, "text": text, "fix": fix}
+def finding(kind: str, file: str, line: int, text: str, fix: str, package: str = "") -> dict:
+    """One finding; ``package``: the framework inside of which it is, or "" for a person's own."""
+    places = {"kind": kind, "file": file, "line": line, "package": package}
+    return places | {"text": text, "fix": fix}
 
 
 def source(file: str, line: int, limit: int = 60) -> str:
@@ -72,10 +111,44 @@ def failures(facts: dict) -> Iterator[Any]:
     for failure in facts["failures"]:
         text = failure["text"]
         fix = next((fix for words, fix in ERRORS.items() if re.search(words, text)), None)
+        file, line = failure["place"]
         if fix is not None:
             devices = f" ({failure['devices']})" if failure["devices"] else ""
-            file, line = failure["place"]
             yield finding("placement", file, line, shorten(text) + devices, fix)
+        elif facts["stood_in"]:
+            words = STOOD_IN.format(shorten(text), short(*facts["stood_in"]))
+            yield finding("stand-in", file, line, words, NO_SHAPES)
+
+
+def hangs(facts: dict) -> Iterator[Any]:
+    """Where each rank stands when one of them waits for others."""
+    stands = facts["standing"]
+    if stands and all(WAITED.search(failure["text"]) for failure in facts["failures"]):
+        file, line = next(each["place"] for each in stands if each["call"])
+        calls = [
+            f"rank {each['rank']} waits in {each['call']} at {short(*each['place'])}"
+            if each["call"]
+            else f"rank {each['rank']} has ended"
+            for each in stands
+        ]
+        yield finding("hang", file, line, "; ".join(calls), HANG)
+
+
+def habits(facts: dict) -> Iterator[Any]:
+    """What the program's own loop forgets."""
+    for habit, file, line, count in facts["habits"]:
+        text, fix = (words.format(count, count) for words in HABITS[habit])
+        yield finding(habit, file, line, text, fix)
+
+
+def samples(facts: dict) -> Iterator[Any]:
+    """Ranks that train on the same samples."""
+    for each in facts["shared"]:
+        share = each["share"]
+        file, line = each["place"]
+        same = share >= MOST_SHARED
+        text, fix = (SAME_SAMPLES, SAMPLER) if same else (OVERLAP.format(share), SEED)
+        yield finding("same-samples" if same else "overlap", file, line, text, fix)
 
 
 def shorten(text: str) -> str:
@@ -103,17 +176,19 @@ def waits(facts: dict) -> Iterator[Any]:
     """Lines on which the CPU waits again and again; those of one loop with one fix are one finding."""
     steps = facts["steps"]
     found: dict = {}
-    for reason, file, line, count, _, moments in facts["waits"]:
+    for reason, file, line, count, _, moments, inside, idle in facts["waits"]:
         times = moments if reason == "print" else count  # printing asks for each number
-        often = steps and times >= max(NOTED, facts["ranks"] * steps / 2)
-        if reason not in QUIET and file and (often or times >= INNER * moments):
+        often = steps and times >= NOTED and moments >= max(2, facts["ranks"] * steps / 2)
+        if reason not in QUIET and file and (often or times - idle >= INNER * moments):
             call, fix = advice(reason, file, line)
+            if inside[0]:
+                fix = THEIRS.format(*inside)
             whole = getattr(statements.statement(file, line), "lineno", line)
             loop = statements.loop(file, line) if fix == READ_LATER else None
-            rows = found.setdefault((file, fix, loop.lineno if loop else whole), {})
+            rows = found.setdefault((file, fix, loop.lineno if loop else whole, inside[0]), {})
             first, before = rows.get((whole, call), (line, 0))
             rows[whole, call] = min(first, line), before + count
-    for (file, fix, _), rows in found.items():
+    for (file, fix, _, package), rows in found.items():
         count = sum(count for _, count in rows.values()) // facts["ranks"]
         ratio = f" in {steps} step{'s' * (steps != 1)}" if steps else ""
         lines = {line: call for (_, call), (line, _) in sorted(rows.items())}
@@ -122,7 +197,9 @@ def waits(facts: dict) -> Iterator[Any]:
         if several and fix == READ_LATER:
             fix = JOIN if len(set(lines.values())) > 1 else ONCE
         verb = "wait" if several or "`, `" in calls else "waits"
-        yield finding("wait", file, min(lines), f"{calls} {verb} {count} times{ratio}", fix)
+        where = f"inside {package}, " if package else ""
+        text = f"{where}{calls} {verb} {count} times{ratio}"
+        yield finding("wait", file, min(lines), text, fix, package)
 
 
 def advice(reason: Any, file: Any, line: Any) -> Any:
@@ -133,7 +210,8 @@ def advice(reason: Any, file: Any, line: Any) -> Any:
     if statements.calls(node, ["synchronize"]):
         return whole, CLOCK
     if inside:
-        return whole, CAUSAL if inside == "_detect_is_causal_mask" else INSIDE.format(inside)
+        causal = inside == "_detect_is_causal_mask"
+        return whole, CAUSAL if causal else INSIDE.get(operator, READS_INSIDE).format(inside)
     if operator in CHOOSES:
         return whole, CHOOSE
     if operator == "indices":
@@ -172,14 +250,20 @@ def copies(facts: dict) -> Iterator[Any]:
     """Lines that copy a few bytes, or a constant, again and again."""
     steps = facts["steps"] * facts["ranks"]
     waiting = {tuple(row[1:3]) for row in facts["waits"]}
-    for direction, file, line, count, total, moments in facts["copies"]:
+    for direction, file, line, count, total, moments, inside, _ in facts["copies"]:
         mean = total / count
         most_steps = not steps or moments >= steps / 2
         tiny = mean <= FEW or is_constant(file, line)
         small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
         repeated = count >= NOTED and most_steps
         stalls = direction == "d2d" or direction == "h2d" and (file, line) in waiting
-        if stalls and file and (tiny and repeated or small) and not is_batch(file, line):
+        theirs = bool(inside[0])  # a framework copies batches, and what it makes of them
+        if (
+            stalls
+            and file
+            and (tiny and repeated or small)
+            and not (theirs or is_batch(file, line))
+        ):
             text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // facts['ranks']} times"
             yield finding(
                 "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
@@ -204,11 +288,13 @@ def is_constant(file: str, line: int) -> bool:
 def again(facts: dict) -> Iterator[Any]:
     """Lines that copy a tensor which was copied before, in each step."""
     steps = facts["steps"] * facts["ranks"]
-    for _, file, line, count, total, moments in facts["again"]:
+    for _, file, line, count, total, moments, inside, _ in facts["again"]:
         mean = total / count
         if file and mean > FEW and count >= NOTED and moments >= max(steps / 2, NOTED):
             text = f"`{source(file, line)}` copies the same {size(mean)} {count // facts['ranks'] + 1} times"
-            yield finding("again", file, line, text, "copy it once, before the loop")
+            fix = THEIRS.format(*inside) if inside[0] else "copy it once, before the loop"
+            text = f"inside {inside[0]}, {text}" if inside[0] else text
+            yield finding("again", file, line, text, fix, inside[0])
 
 
 def read(facts: dict) -> Iterator[Any]:
@@ -237,4 +323,4 @@ def size(count: float) -> str:
 
 def short(file: str, line: int) -> str:
     """A file and a line, as a person would name them."""
-    return f"{os.path.basename(file)}:{line}" if file else "inside PyTorch"
+    return f"{os.path.basename(file)}:{line}" if file else "inside a library"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import linecache
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from practice_gpus.machine import block_of, is_own, line
+from practice_gpus.reports import statements
 
 RECENT = 6  # of so many steps
 BIRTHS = 4  # at least so many left something from the same line
+EARLY = 64  # blocks, before which only a list of the program's outermost level counts
 TURNS = 8  # the same, for a program without an optimizer
-KEPT = ("parameters", "optimizer", "buckets", "replicas")
+KEPT = ("parameters", "gradients", "optimizer", "buckets", "replicas")
 MOST = 1000  # nodes of a sum's graph
+LARGE = 2**20  # bytes that a list without graphs may hold, where there are no steps
 SMALL = 4096  # bytes a step that may be kept on purpose, such as detached losses
 KEEPS = ("append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault")
 
@@ -36,8 +40,13 @@ def find(recorder: Any, frame: Any) -> Any:
         for block in memory.live:
             if block.kind not in KEPT and block.origin is not None:
                 groups[id(block.origin[0]), block.origin[1]].append(block)
-    growing = [blocks for place, blocks in groups.items() if is_growing(blocks, recorder, place)]
-    leaked = {block for blocks in growing for block in blocks}
+    growing = {place: each for place, each in groups.items() if is_growing(each, recorder, place)}
+    owned = owned_blocks() if growing else set()
+    for origin, blocks in list(growing.items()):
+        growing[origin] = [block for block in blocks if block not in owned]
+        if not is_growing(growing[origin], recorder, origin):
+            del growing[origin]
+    leaked = {block for blocks in growing.values() for block in blocks}
     keepers: list = []
     while frame is not None and leaked:
         if is_own(frame.f_code.co_filename):
@@ -48,12 +57,27 @@ def find(recorder: Any, frame: Any) -> Any:
     if not leaked or not (keepers or recorder.steps):
         return None
     step = sum(block.size for block in leaked) // len({block.step for block in leaked})
-    keeper = max(keepers, key=lambda box: (box["graph"], box["bytes"]), default={"graph": False})
-    if not keeper["graph"] and step <= SMALL:
+    keeper = max(
+        keepers, key=lambda box: (box["graph"], box["bytes"]), default={"graph": False, "bytes": 0}
+    )
+    small = step <= SMALL or not recorder.steps and keeper["bytes"] < LARGE
+    if not keeper["graph"] and small:
         return None
-    largest = max(growing, key=lambda blocks: sum(block.size for block in blocks))
+    largest = max(growing.values(), key=lambda blocks: sum(block.size for block in blocks))
     place = keeper.get("place") or line(largest[0].origin)
     return {"place": place, "name": keeper.get("name"), "bytes": step}
+
+
+def owned_blocks() -> set:
+    """The memory of all parameters, their gradients and all buffers: a model may stay, and its copies may."""
+    tensors: list = []
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.nn.Parameter):
+            tensors += [thing, thing.grad]
+        elif issubclass(type(thing), torch.nn.Module):
+            tensors += vars(thing).get("_buffers", {}).values()
+    with torch._C.DisableTorchFunction():
+        return {block_of(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)}
 
 
 def sum_over_steps(recorder: Any, frame: Any) -> Any:
@@ -92,14 +116,16 @@ def adds(node: Any, recorder: Any) -> Any:
 def is_growing(blocks: Any, recorder: Any, place: Any) -> Any:
     """Whether many steps, or turns of its line, a late one among them, left something here."""
     if recorder.steps:
-        births = {max(block.step, 0) for block in blocks}
+        births = {max(block.step, 0) for block in blocks} or {0}
         return len(births) >= BIRTHS and max(births) > recorder.steps - RECENT
-    births = {-block.step for block in blocks if block.kind != "data"}
+    births = {-block.step for block in blocks if block.kind != "data"} or {0}
     return len(births) >= TURNS and max(births) > recorder.turns[place] - RECENT
 
 
 def grown(keepers: Any, recorder: Any) -> Any:
-    """Those that were there at the look before, with less in them."""
+    """Those that were there at the look before, with less in them, and that don't begin anew in a loop."""
+    early = recorder.taken < EARLY
+    keepers = [keeper for keeper in keepers if keeper["lasts"] and (keeper["outer"] or not early)]
     before = recorder.boxes
     recorder.boxes = {keeper["box"]: keeper["count"] for keeper in keepers}
     return [
@@ -114,6 +140,8 @@ def keepers_of(frame: Any, leaked: Any) -> Iterator[Any]:
         if len(tensors) >= BIRTHS:
             yield {
                 "name": label,
+                "outer": frame.f_code.co_name == "<module>",
+                "lasts": not begins_anew(frame.f_code.co_filename, label),
                 "box": (label, id(box)),
                 "count": len(tensors),
                 "place": keeping_line(frame.f_code.co_filename, label),
@@ -157,6 +185,19 @@ def keeping_line(file: Any, name: Any) -> Any:
             replaces = isinstance(node, ast.Assign)  # rather a line that adds something
             lines.append((replaces, at))
     return (file, min(lines)[1]) if lines else None
+
+
+def begins_anew(file: str, name: str) -> bool:
+    """Whether a loop makes the container of that name anew."""
+    tree: Any = statements.tree(file) or ast.Pass()
+    made: list[Any] = [node for node in ast.walk(tree) if is_made(node, name)]
+    return any(statements.loop(file, node.lineno) for node in made)
+
+
+def is_made(node: Any, name: str) -> bool:
+    """Whether a statement assigns something to a name that isn't made of it."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return name in map(ast.unparse, targets) and name not in ast.unparse(node.value)
 
 
 def container_of(node: Any) -> Any:

@@ -237,7 +237,7 @@ def article(card: str) -> str:
 def loop_waits(content: dict) -> list:
     """Rows of waits that come back from step to step, one for each line: (reason, file, line, count)."""
     found: dict = {}
-    for reason, file, line, count, _, steps in content["waits"]:
+    for reason, file, line, count, _, steps, *_ in content["waits"]:
         if reason not in ("set-up", "scaler") and steps > 1:
             first, before = found.get((file, line), (reason, 0))
             found[file, line] = first, before + count

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from practice_gpus.clock import steps as clock_steps
 from practice_gpus.machine import HERE, is_own, line
 from practice_gpus.pytorch import processes
-from practice_gpus.reports import findings, screen, statements
+from practice_gpus.reports import findings, hangs, screen, shards, statements
 from practice_gpus.reports.failures import failed
 from practice_gpus.reports.recorder import Recorder
 from practice_gpus.reports.step_limit import Enough
@@ -61,9 +61,10 @@ class Report:
         return screen.show(self)
 
     def status(self, strict: Any = False) -> Any:
-        """0: fine, 1: the program failed, 2: findings, if ``strict``, 130: interrupted."""
+        """0: fine, 1: the program failed, 2: findings of its own, if ``strict``, 130: interrupted."""
         code = {"done": 0, "enough": 0, "interrupted": 130}.get(self.outcome, 1)
-        return 2 if strict and not code and self.findings else code
+        own = [finding for finding in self.findings if not finding["package"]]
+        return 2 if strict and not code and own else code
 
     def content(self) -> dict:
         """Everything as lists and dictionaries."""
@@ -124,6 +125,8 @@ def report(
         step = clock_steps.forecast(recorder.pace.steps, card, reserved) if card else None
         shown = clock_steps.summary(step) if step else None
         everything = merged([own_facts, *read(folder)]) | {"step": shown}
+        if ending["outcome"] in ("done", "enough"):  # who waited, did so for a while
+            everything["standing"] = []
         return Report(
             program, everything, ending["outcome"], ending["names"], ending["error"], step
         )
@@ -211,17 +214,28 @@ def facts(recorder: Recorder, ending: dict) -> dict:
     recorder.finish()
     failure = failed(ending["error"])
     tables = {name: getattr(recorder, name) for name in TABLES}
+    notes = recorder.notes
     return {
         "steps": recorder.steps,
         "ranks": 1,
         "devices": [device(memory) for memory in recorder.memory],
-        **{name: [[*key, *entry[:3]] for key, entry in t.items()] for name, t in tables.items()},
+        **{name: [row(*each) for each in t.items()] for name, t in tables.items()},
+        "habits": [[habit.value, *place, count] for (habit, *place), count in notes.items()],
+        "rank": hangs.rank(),
+        "samples": recorder.shards.facts(),
+        "standing": None,
+        "stood_in": line(recorder.read) if recorder.read and not recorder.machine.values else None,
         "leaks": [recorder.leak] if recorder.leak else [],
         "failures": [failure] if failure else [],
         "files": sorted(files(ending["before"])),
         "pace": recorder.pace.facts(max(memory.peak for memory in recorder.memory)),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
+
+
+def row(key: tuple, entry: list) -> list:
+    """[event, file, line, count, bytes, in how many steps, [framework, its function], how many were idle]."""
+    return [*key[:3], *entry[:3], list(key[3]), entry[4]]
 
 
 def device(memory: Memory) -> dict:
@@ -259,14 +273,29 @@ def in_child(gpus: Any) -> None:
         hook(kind, error, trace)
 
     process = os.getpid()
+    path = os.path.join(folder, f"{process}.json")
 
-    def leave():
+    def leave(standing=None):
         if os.getpid() == process and os.path.isdir(folder):
-            with open(os.path.join(folder, f"{process}.json"), "w", encoding="utf-8") as file:
-                json.dump(facts(recorder, ending), file)
+            found = facts(recorder, ending)
+            found["standing"] = standing
+            with open(f"{path}.part", "w", encoding="utf-8") as file:
+                json.dump(found, file)
+            os.replace(f"{path}.part", path)
 
+    def stands(where):
+        if where:
+            leave(where)
+        else:
+            with contextlib.suppress(OSError):
+                os.remove(path)
+
+    def ended():
+        leave(watch.at_end())
+
+    watch = hangs.Standing(recorder, stands).start()
     sys.excepthook = note
-    atexit.register(leave)
+    atexit.register(ended)
 
 
 def read(folder: str) -> Iterator[Any]:
@@ -281,6 +310,8 @@ def merged(all_facts: list) -> dict:
     active = [one for one in all_facts if any(device["peak"] for device in one["devices"])]
     first = (active or all_facts)[0]
     result = dict(first)
+    result["shared"] = shards.common([one["samples"] for one in active])
+    result["standing"] = standing(all_facts)
     others = [one for one in all_facts if one is not first]
     if others:
         result["ranks"] = len(active) or 1
@@ -290,16 +321,30 @@ def merged(all_facts: list) -> dict:
             result["devices"] = result["devices"] + other["devices"]
         for key in TABLES:
             result[key] = summed([*result[key], *other[key]])
-        for key in ("leaks", "failures"):
+        for key in ("leaks", "failures", "habits"):
             result[key] = result[key] + [entry for entry in other[key] if entry not in result[key]]
         result["files"] = sorted({*result["files"], *other["files"]})
+    result.pop("samples")
+    result.pop("rank")
     return result
+
+
+def standing(all_facts: list) -> list:
+    """[{"rank", "call", "place"}] of the ranks, where one waits for others; a rank that has ended has no call."""
+    ranks = [one for one in all_facts if one["rank"] is not None]
+    if not any(one["standing"] for one in ranks):
+        return []
+    ended = {"call": "", "place": ["", 0]}
+    found = [{"rank": one["rank"]} | (one["standing"] or ended) for one in ranks]
+    return sorted(found, key=lambda each: each["rank"])
 
 
 def summed(rows: Any) -> Any:
     """Rows of the same place as one."""
     table: dict = {}
-    for event, file, number, *amounts in rows:
-        entry = table.setdefault((event, file, number), [0, 0, 0])
-        table[event, file, number] = [a + b for a, b in zip(entry, amounts, strict=True)]
-    return [[*key, *entry] for key, entry in table.items()]
+    for event, file, number, count, size, moments, inside, idle in rows:
+        entry = table.setdefault((event, file, number, tuple(inside)), [0, 0, 0, 0, 0])
+        amounts = (count, size, moments, 0, idle)
+        for place, amount in enumerate(amounts):
+            entry[place] += amount
+    return [row(*each) for each in table.items()]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ from practice_gpus.machine import (
     block_of,
     cause,
     first_of,
+    framework,
     inner,
     line,
     origin,
@@ -29,18 +31,22 @@ from practice_gpus.machine import (
     within,
 )
 from practice_gpus.reports import leaks
+from practice_gpus.reports.habits import Habits
 from practice_gpus.reports.pace import Pace
+from practice_gpus.reports.rounds import Rounds
+from practice_gpus.reports.shards import Shards
 from practice_gpus.reports.slow import Watch
 from practice_gpus.reports.step_limit import end_with_loop
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Allocator, Block
+    from practice_gpus.pytorch.operators import Call
 
 KINDS = "parameters gradients optimizer activations backward data buckets replicas".split()
 FACTORIES = set(
     "empty zeros ones full rand randn randint arange eye linspace empty_strided".split()
 )
-FIRST_LOOK = 64  # blocks, after which a program without an optimizer is looked at
+FIRST_LOOK = 16  # blocks, after which a program without an optimizer is looked at
 in_backward = torch._C._current_graph_task_id
 
 
@@ -91,19 +97,28 @@ class Recorder(Observer):
     def __init__(self, machine: Any, limit: int | None = None) -> None:
         self.machine = machine
         self.limit = limit
-        self.steps = 0  # of the optimizer that has made the most
-        self.each: dict = {}  # id of an optimizer → its steps
+        self.steps = 0
+        self.rounds = Rounds()
         self.stepping = False
+        self.fresh = False  # there was a backward pass since the last step
+        self.weights: set = set()  # blocks of parameters
+        self.habits = Habits(self)
+        self.shards = Shards()
+        self.arrivals = 0  # copies to a GPU
+        self.notes: dict = {}  # (habit, file, line) → how often
+        self.read: tuple | None = None  # the line that read a number last
         self.moving = False  # a module
         self.arriving = False  # a tensor of the CPU
         self.pinned = False  # the last of them
         self.taken = 0
+        self.waited_at = 0  # how much was taken at the last wait
         self.turns: dict = {}  # line → how often it took memory before the first step
         self.boxes: dict = {}  # containers that keep memory, as of the latest look: see `leaks`
-        self.copies: dict = {}  # (direction, file, line) → [count, bytes, in how many steps, the latest of them]
-        self.waits: dict = {}  # (reason, file, line) → the same
-        self.refusals: dict = {}  # (feature, file, line) → the same
-        self.again: dict = {}  # ("again", file, line) → the same, of tensors that were copied before
+        # (event, file, line, (framework, its function)) → [count, bytes, in how many steps, the latest of them, idle ones]
+        self.copies: dict = {}  # by direction
+        self.waits: dict = {}  # by reason
+        self.refusals: dict = {}  # by feature
+        self.again: dict = {}  # of tensors that were copied before
         self.leak = None
         self.pace = Pace(machine)
         self.lock = threading.Lock()
@@ -116,7 +131,12 @@ class Recorder(Observer):
             optimizers.register_optimizer_step_post_hook(self.after_step),
             torch.nn.modules.module.register_module_parameter_registration_hook(self.registered),
             torch.nn.modules.module.register_module_buffer_registration_hook(self.registered),
+            torch.nn.modules.module.register_module_module_registration_hook(self.nested),
         ]
+        self.patched = []
+        for owner, name, replacement in self.habits.patches():
+            self.patched.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, replacement)
         self.slow = Watch(self).start()
         self.apply = torch.nn.Module._apply
         torch.nn.Module._apply = marking(self)
@@ -126,6 +146,8 @@ class Recorder(Observer):
         self.slow.stop()
         self.pace.stop()
         torch.nn.Module._apply = self.apply
+        for owner, name, original in self.patched:
+            setattr(owner, name, original)
         for hook in self.hooks:
             hook.remove()
         self.settle()
@@ -138,6 +160,7 @@ class Recorder(Observer):
     def freed(self, allocator: Allocator, block: Block) -> None:
         """A block was given back."""
         self.memory[allocator.index].freed(block)
+        self.weights.discard(block)
 
     def taking(self, allocator: Allocator, block: Block) -> None:
         """A block is being taken: from where, when, and what it probably is for."""
@@ -145,7 +168,7 @@ class Recorder(Observer):
         block.step = self.steps or -self.turn(block.origin)
         block.kind = self.purpose_of(block.label)
         self.taken += 1
-        if not self.steps and self.taken >= FIRST_LOOK and self.taken.bit_count() == 1:
+        if not self.steps and self.taken >= FIRST_LOOK and is_due(self.taken):
             self.settle()
             self.leak = leaks.find(self, sys._getframe(1)) or self.leak
 
@@ -159,20 +182,23 @@ class Recorder(Observer):
         """What memory is for that the operator ``label`` takes, as far as it can be told now."""
         arriving = self.arriving
         self.arriving = False
+        behind = in_backward() >= 0
+        self.fresh |= behind
         owner = first_of(OWNERS, within())
         if owner or self.stepping:
             return owner or "optimizer"
         if arriving or not label or label in FACTORIES:
             return "data"
-        return "activations" if in_backward() < 0 else "backward"
+        return "backward" if behind else "activations"
 
-    def count(self, table: dict, event: str, size: int = 0) -> None:
-        """Count something that happens at the line that is running."""
-        key = event, *line(origin())
+    def count(self, table: dict, event: str, size: int = 0, idle: bool = False) -> None:
+        """Count something that happens at the line that is running; ``idle``: with nothing computed before."""
+        key = event, *line(origin()), framework(within())
         with self.lock:
-            entry = table.setdefault(key, [0, 0, 0, -1])
+            entry = table.setdefault(key, [0, 0, 0, -1, 0])
             entry[0] += 1
             entry[1] += size
+            entry[4] += idle
             if entry[3] != self.steps:
                 entry[2] += 1
                 entry[3] = self.steps
@@ -185,14 +211,21 @@ class Recorder(Observer):
             size = inner(tensor).nbytes if tensor.layout != torch.strided else tensor.nbytes
             if direction == "h2d":
                 self.arriving = True
+                self.arrivals += not self.moving
                 self.pinned = storage_of(tensor).practice is self.machine.pinned
                 if not self.moving and tensor.layout == torch.strided and is_again(tensor):
                     self.count(self.again, "again", size)
+                if self.machine.values and not self.moving and tensor.layout == torch.strided:
+                    self.shards.copied(tensor)
         self.count(self.copies, "set-up" if self.moving else direction, size)
 
     def waited(self, stream: Any, device: torch.device | None, event: Any, reason: str) -> None:
         """The CPU waits; ``reason`` is the direction of the copy that it waits for, or the name of an operator."""
         codes = within()
+        idle = reason == "d2h" and self.taken == self.waited_at
+        self.waited_at = self.taken
+        if reason not in ("h2d", "d2h", ""):
+            self.read = origin()
         if self.moving:
             reason = "set-up"
         elif reason == "h2d":
@@ -201,17 +234,37 @@ class Recorder(Observer):
             reason = first_of(PURPOSES, codes)
         elif any(code.co_name == "__format__" for code in codes):
             reason = "print"
-        elif cause(codes):
+        elif cause(codes) and not framework(codes)[0]:
             reason = f"{reason} in {cause(codes)}"
-        self.count(self.waits, reason)
+        self.count(self.waits, reason, idle=idle)
 
     def refused(self, feature: Any) -> None:
         """Something was asked for that practice GPUs do not imitate, or run without it."""
         self.count(self.refusals, feature)
 
     def registered(self, module: torch.nn.Module, name: str, parameter: torch.Tensor) -> None:
-        """A module got a parameter."""
+        """A module got a parameter, or a buffer."""
         self.classify([parameter], "parameters")
+        if isinstance(parameter, torch.nn.Parameter):
+            self.habits.owners[id(parameter)] = weakref.ref(module)
+            self.known([parameter])
+
+    def nested(self, module: torch.nn.Module, name: str, child: torch.nn.Module | None) -> None:
+        """A module got a module."""
+        self.habits.nested(module, name, child)
+        self.shards.parallel |= isinstance(module, torch.nn.parallel.DistributedDataParallel)
+
+    def known(self, parameters: Iterable) -> None:
+        """Note the memory of weights."""
+        with torch._C.DisableTorchFunction():
+            blocks = {block_of(p) for p in parameters if p is not None and p.requires_grad}
+        self.weights |= blocks - {None}
+
+    def note(self, habit: str, place: tuple, count: int) -> None:
+        """Note something that the program's own loop forgets."""
+        if place[0]:
+            key = habit, *place
+            self.notes[key] = count
 
     def classify(self, tensors: list, kind: str) -> None:
         """Say what the memory of tensors is for."""
@@ -234,17 +287,39 @@ class Recorder(Observer):
     def after_step(self, optimizer: torch.optim.Optimizer, *rest: Any) -> None:
         """An optimizer has stepped."""
         self.stepping = False
-        self.each[id(optimizer)] = self.each.get(id(optimizer), 0) + 1
-        again = self.steps == max(self.each.values())  # another optimizer of the same step
-        self.steps = max(self.each.values())
-        self.slow.stepped()
-        if not again:
-            self.pace.stepped()
         self.settle()
         self.classify(tree_leaves(list(optimizer.state.values())), "optimizer")
+        with torch._C.DisableTorchFunction():
+            self.habits.stepped(optimizer, self.fresh)
+        self.stepped(id(optimizer))
+
+    def operator(self, call: Call, out: Any) -> None:
+        """An operator ran: one that writes into weights after a backward pass is a step of an optimizer of another class."""
+        if not call.fact.mutates or self.stepping or in_backward() >= 0:
+            return
+        self.habits.written(call)
+        if self.fresh and not self.moving and self.is_weight(call.args[0] if call.args else None):
+            self.stepped("own")
+
+    def is_weight(self, target: Any) -> bool:
+        """Whether an operator writes into weights."""
+        tensor = next(iter(target), None) if isinstance(target, (list, tuple)) else target
+        if not isinstance(tensor, torch.Tensor):
+            return False
+        return tensor.requires_grad and tensor.is_leaf or block_of(tensor) in self.weights
+
+    def stepped(self, optimizer: Hashable) -> None:
+        """A step of an optimizer has ended."""
+        self.fresh = False
+        new = self.rounds.stepped(optimizer)
+        self.steps = self.rounds.steps
+        self.slow.stepped()
+        if new:
+            self.pace.stepped()
+        self.settle()
         last = self.limit is not None and self.steps >= self.limit
         due = self.steps % 5 == 0 and (self.steps // 5).bit_count() == 1
-        if not again and self.steps >= 5 and (last or due):
+        if new and self.steps >= 5 and (last or due):
             self.leak = leaks.find(self, sys._getframe(1)) or self.leak
         if last:
             end_with_loop(sys._getframe(1))
@@ -256,10 +331,16 @@ class Recorder(Observer):
 
     def finish(self) -> None:
         """The program has ended: settle the books."""
+        self.habits.finish()
         self.settle()
         for memory in self.memory:
             if memory.rising:
                 memory.settle()
+
+
+def is_due(count: int) -> bool:
+    """Whether to look at so many blocks: at 16, 24, 32, 48, 64 …"""
+    return count.bit_count() == 1 or count.bit_count() == 2 and bool(count & count << 1)
 
 
 def is_again(tensor: torch.Tensor) -> bool:
@@ -285,6 +366,7 @@ def marking(recorder: Recorder) -> Callable:
         finally:
             recorder.moving = before
         recorder.classify([*module._parameters.values(), *module._buffers.values()], "parameters")
+        recorder.known(module._parameters.values())
         return out
 
     return _apply

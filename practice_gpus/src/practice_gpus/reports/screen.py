@@ -103,7 +103,7 @@ def copies(facts: Any) -> Any:
             totals.append(f"{arrow} {sum(row[3] for row in rows)} ({amount})")
     lines = [f"copies    {', '.join(totals)}"] if totals else []
     rows = [row for row in facts["copies"] if row[0] != "set-up"]
-    for direction, file, line, count, total, _ in sorted(rows, key=lambda row: -row[4])[:5]:
+    for direction, file, line, count, total, *_ in sorted(rows, key=lambda row: -row[4])[:5]:
         place = f"{short(file, line)}  {source(file, line, 44)}"
         lines.append(
             f"{rate(count, facts)} {size(total):>9} in all  {ARROWS[direction]}  {place}"[:WIDTH]
@@ -116,9 +116,9 @@ def waits(facts: Any) -> Any:
     rows = [row for row in facts["waits"] if row[0] != "set-up"]
     rows.sort(key=lambda row: -row[3])
     lines = [f"waits     {sum(row[3] for row in rows)} in all"] if rows else []
-    for reason, file, line, count, *_ in rows[:5]:
+    for reason, file, line, count, _, _, package, _ in rows[:5]:
         note = NOTES.get(reason, "")
-        inside = reason.partition(" in ")[2]
+        inside = package[0] or reason.partition(" in ")[2]
         note = f"in {inside}" if inside else note
         text = f"{rate(count, facts)} {short(file, line)}  {source(file, line, 60)}  {note}"
         lines.append(text[:WIDTH])
@@ -129,7 +129,7 @@ def pinning(facts: Any, rows: Any) -> Any:
     """What would save waits for batches: the half that is missing."""
     lines = []
     large = {tuple(row[1:3]) for row in facts["copies"] if row[4] > SMALL * row[3]}
-    for reason, file, line, count, _, moments in rows:
+    for reason, file, line, count, _, moments, *_ in rows:
         often = moments >= max(OFTEN, facts["steps"] / 2) and (file, line) in large
         if reason in PINNING and file and often:
             lines.append(f"{'':9} {PINNING[reason].format(short(file, line))}, saves {count} waits")
@@ -178,7 +178,9 @@ def advice(findings: Any) -> Any:
     """The findings, each with its fix."""
     if not findings:
         return ["findings  none"]
-    lines = [f"findings  {len(findings)}"]
+    own = sum(not finding["package"] for finding in findings)
+    theirs = f", and {len(findings) - own} inside frameworks" * (own < len(findings))
+    lines = [f"findings  {own or 'none'}{theirs}"]
     for number, finding in enumerate(findings, 1):
         lines.append(f"{number:3}. {short(finding['file'], finding['line'])}  {finding['text']}")
         lines.append(f"     → {finding['fix']}")

@@ -21,8 +21,9 @@ from practice_gpus.traces.reading import (
     on_cpu,
     total,
 )
+from practice_gpus.traces.rules import RULES, Rule
 from practice_gpus.traces.trace import GpuEvent, Span, Trace
-from practice_gpus.traces.verdict import RULES, Rule, Verdict, verdict
+from practice_gpus.traces.verdict import Verdict, verdict
 
 __all__ = [
     "CLASSES",

@@ -21,8 +21,8 @@ _LOSS = re.compile(r"log_?softmax", re.IGNORECASE)
 def costs(trace: Trace, gaps: list[Wait] | None = None) -> dict[str, float]:
     """Return {what: µs} of one rank's `trace`: the causes of `waits`, communication, copies, and kernels by class.
 
-    A gap before a collective is communication, too: the CPU was preparing it. So are gaps of a CPU that is usually ahead
-    copies, if copies that it waits for are what it loses its lead by.
+    A gap before a collective is communication, too: the CPU was preparing it. Where the CPU is usually ahead, gaps between
+    launches lie behind what it loses its lead by: the loader, or copies that it waits for. Those of copies count as copies.
     """
     gaps = waits(trace) if gaps is None else gaps
     found = dict.fromkeys(CAUSES, 0.0)
@@ -35,7 +35,8 @@ def costs(trace: Trace, gaps: list[Wait] | None = None) -> dict[str, float]:
         found["communication"] += before
         found["launches"] -= before
     elif blocked(trace):
-        found["copies"] += found["launches"]
+        behind = "behind the loader" if found["loader"] > found["copies"] else "copies"
+        found[behind] = found.get(behind, 0.0) + found["launches"]
         found["launches"] = 0.0
     return found | kernels(trace)
 

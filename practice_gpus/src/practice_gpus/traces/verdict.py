@@ -1,6 +1,6 @@
 """What costs most in a trace, and the change to make first: one sentence, one number, and the evidence.
 
-`RULES` is all there is to it: what each thing must cost at least to be named, and why so much.
+`rules.RULES` is all there is to it: what each thing must cost at least to be named, and why so much.
 """
 
 from __future__ import annotations
@@ -8,71 +8,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from practice_gpus.traces.costs import WORK, blocks, calls, collectives, costs, lateness
 from practice_gpus.traces.reading import COPIES, alone, busy_share, exposed, on_cpu
+from practice_gpus.traces.rules import FEWEST, LOST, NOTHING, RULES, TINY, UNCLEAR, Rule
 from practice_gpus.traces.trace import Trace
 from practice_gpus.traces.waits import Wait, waits
-
-NOTHING, UNCLEAR = "nothing", "unclear"
-LOST = 0.1  # of the launches without a kernel: whole recordings lose none, those of graph captures four of five
-FEWEST = 3  # GPU events: of two, one can't tell a habit
-TINY = 200.0  # µs: a collective that is shorter moves so little that its latency decides
-
-
-class Rule(NamedTuple):
-    """`cost` must take the share `least` of the time. `saves` is how much of it the change saves at best."""
-
-    cost: str
-    kind: str  # of the verdict
-    least: float
-    saves: float
-    says: str
-    change: str
-    why: str  # least and saves
-
-
-RULES = (
-    Rule("late", "communication", 0.1, 1, "the ranks wait for rank {last}, whose collectives are the shortest",
-         "find out what makes rank {last} late", "a late rank stretches everyone's step, so it is looked for first"),
-    Rule("start", "waits", 0.1, 1, "the GPU waits for what happens only once, in {call}: CUDA starts, or code is loaded or compiled",
-         "leave the first steps out, by profile(schedule=schedule(wait=1, warmup=2, active=3)), and record again",
-         "what happens once says nothing of a step; on an idle GPU, a launch of 1 ms loads code first"),
-    Rule("loader", "loader", 0.1, 1, "the GPU waits for the DataLoader",
-         "give the DataLoader workers: num_workers=4, or more if it has some", "a tenth is worth a change of one line"),
-    Rule("allocator", "waits", 0.1, 1, "the GPU waits while the CPU is in {call}",
-         "let the caching allocator keep its memory: no empty_cache() in the loop, no *_NO_*_MEMORY_CACHING, and room",
-         "a caching allocator asks the driver in the first steps only"),
-    Rule("sync", "waits", 0.1, 1, "the GPU runs dry, because the CPU waits for {call}",
-         "read values of the GPU later or less often: .item(), .cpu(), print", "a tenth, as for the loader"),
-    Rule("missing", UNCLEAR, 0.1, 1, "the GPU looks idle while the CPU waits for it in {call}",
-         "record again, fewer steps: some work of the GPU isn't in this trace, or its two clocks disagree",
-         "who waits for an idle GPU comes back at once, so 1 ms is too long"),
-    Rule("host", "waits", 0.1, 1, "the GPU waits while the CPU is in {call}",
-         "prepare that ahead of time in another process, or do it on the GPU", "a tenth, as for the loader"),
-    Rule("unrecorded", UNCLEAR, 0.1, 1, "the GPU is idle, and the CPU, which knows why, isn't recorded",
-         "record again with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]", "a tenth, as for the loader"),
-    Rule("launches", "launches", 0.1, 1, "the GPU waits for the CPU to launch the next kernel",
-         "make fewer and larger kernels: a larger batch, torch.compile, or a CUDA graph",
-         "profiling makes launches slower, so less than a tenth may not be there without it"),
-    Rule("communication", "communication", 0.1, 1, "the GPU only communicates, or waits for the next collective",
-         "{overlap}", "overlap can hide all of what is exposed, if there is work to hide it behind"),
-    Rule("copies", "copies", 0.1, 1, "the GPU copies, or waits for launches after copies that block the CPU",
-         "{copies}", "a tenth, as for the loader"),
-    Rule("softmax", "kernels", 0.1, 0.75, "softmax runs as a kernel of its own, so attention is written by hand",
-         "F.scaled_dot_product_attention, which keeps the scores on the chip",
-         "fused, attention takes about a quarter; the softmax of a loss is left out"),
-    Rule("unfused", "kernels", 1 / 3, 0.5, "elementwise kernels run one after another",
-         "torch.compile, which fuses them", "fused, two kernels read and write once; a CNN in training spends a fifth on them"),
-    Rule("normalization", "kernels", 1 / 3, 0.5, "kernels of normalization run",
-         "torch.compile or a fused norm, and channels_last for convolutions", "as for elementwise kernels"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`share` of the time from 0 to 1; `costs` in µs. `kind` is one of the rules' kinds, "nothing" or "unclear"."""
+    """`share` of the time from 0 to 1; `costs` and the `facts`' length in µs. `kind` is one of the rules', "nothing" or "unclear"."""
 
     kind: str
     share: float
@@ -80,6 +27,7 @@ class Verdict:
     change: str
     evidence: list[str] = field(default_factory=list)
     costs: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"{self.says} {self.change}".strip(), *(f"  {line}" for line in self.evidence)]
@@ -153,7 +101,9 @@ class _Facts:
         if rule.kind == UNCLEAR:
             says = f"Can't tell why: {says}"
         change = f"First change: {rule.change.format_map(names)}."
-        return Verdict(rule.kind, share, says, change, self.evidence(rule), self.spent)
+        return Verdict(
+            rule.kind, share, says, change, self.evidence(rule), self.spent, self.facts()
+        )
 
     def nothing(self) -> Verdict:
         """Return the verdict on a trace in which no rule finds anything."""
@@ -161,7 +111,13 @@ class _Facts:
         most = max(WORK, key=lambda kind: self.spent.get(kind, 0.0))
         says = f"Nothing stands out: the GPU works {busy:.0%} of the time, most of it in {most} kernels."
         change = "Whether those could be faster, a trace doesn't say: compare them with a forecast."
-        return Verdict(NOTHING, busy, says, change, self.evidence(None), self.spent)
+        return Verdict(NOTHING, busy, says, change, self.evidence(None), self.spent, self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a program wants to know of the trace beside the verdict."""
+        trace = self.trace
+        shares = {"busy": busy_share(trace), "exposed": exposed(trace)}
+        return {"device": trace.device, "length": trace.length, "ranks": trace.ranks} | shares
 
     def evidence(self, rule: Rule | None) -> list[str]:
         """Return lines of numbers: the time that the rule found, its calls, and the whole."""
@@ -200,6 +156,11 @@ class _Facts:
                 for name, t in [*doing.items()][:1]
             ]
         lines += [f"{call}: {_ms(time)}" for call, time in calls(found, rule.cost)[:3]]
+        if rule.cost == "late" and self.last is not None:
+            idle = 1 - busy_share(self.ranks[self.last])
+            lines.append(
+                f"the GPU of rank {self.last} is idle {idle:.0%} of the time: its own trace says why"
+            )
         return [*lines, f"why it is named: from {rule.least:.0%} on; {rule.why}"]
 
     def _words(self, rule: Rule) -> dict[str, Callable[[], Any]]:

@@ -33,8 +33,9 @@ _AROUND = re.compile(  # names of a part of the program, or of waiting for anoth
     r"^ProfilerStep|^##|^Optimizer\.|^DistributedDataParallel|^nn\.Module|Backward\d*$|run_backward|acquire|"
     r": (forward|backward|step|main|run|call|<module>|<lambda>|_?\w*call\w*|wrapper|inner|decorate_context|train\w*)$"
 )
+_LOADER = r"DataLoader(Iter)?[#.]|(data_?loader|fetchers?|webdataset|dali)[^(]*\(\d+\): _*(next|iter|fetch|get|try)"
 _CAUSES = (
-    ("loader", re.compile(r"data_?loader|webdataset|/dali/", re.IGNORECASE)),
+    ("loader", re.compile(_LOADER, re.IGNORECASE)),
     ("allocator", re.compile(r"^(?:cuda|hip)(?:Malloc|Free)|^cuMem(?:Unmap|Map|Create|Release)")),
     ("sync", re.compile(r"Synchronize|Memcpy|_local_scalar_dense|aten::item|aten::nonzero")),
 )

@@ -1,0 +1,69 @@
+"""What a kernel of the course's JupyterLab has from its start (`labconfig/kernels`), an extension of IPython.
+
+Where a name is missing that an earlier cell of the page makes, it says how to go on: after a restart and on the second day,
+a kernel knows nothing of what stands above.
+"""
+
+import ast
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+WAY = "Run › Run All Above Selected Cell"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Have `shell` help where a name is missing."""
+    shell.set_custom_exc((NameError,), _explained)
+
+
+def _explained(shell, kind, error, trace, tb_offset=None):
+    """Show the traceback as always, and below it the way on where there is one."""
+    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    name = getattr(error, "name", None)
+    if kind is NameError and name in set(made(cells())):
+        from course import show
+        from course.checks import panel
+
+        told = f"This kernel has not run the cell that makes `{name}`: it is new, or the cell was left out."
+        then = f"In the menu: {WAY}."
+        content = panel.Content("open", f"{name} is made further up", told, then)
+        show.page(panel.as_html(content), panel.as_text(content))
+
+
+def page() -> Path | None:
+    """The notebook that this kernel belongs to, as Jupyter names it; None where it doesn't."""
+    name = os.environ.get("JPY_SESSION_NAME", "")
+    found = Path(name)
+    return found if name.endswith(".ipynb") and found.is_file() else None
+
+
+def cells() -> list[dict]:
+    """The cells of this kernel's notebook as they were saved last."""
+    path = page()
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))["cells"]) if path else []
+    except (OSError, ValueError, KeyError):
+        return []
+
+
+def made(cells: list[dict]) -> Iterator[str]:
+    """The names that the code in `cells` makes outside of its functions."""
+    for cell in cells:
+        lines = "".join(cell.get("source", "")).splitlines()
+        code = "\n".join("pass" if line[:1] in "%!" else line for line in lines if line)
+        with contextlib.suppress(SyntaxError):
+            parts: list = [*ast.parse(code).body] if cell.get("cell_type") == "code" else []
+            while parts:
+                part = parts.pop()
+                if isinstance(part, ast.FunctionDef | ast.ClassDef):
+                    yield part.name
+                    continue
+                if isinstance(part, ast.alias):
+                    yield part.asname or part.name.partition(".")[0]
+                elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    yield part.id
+                parts += ast.iter_child_nodes(part)

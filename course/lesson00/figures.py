@@ -84,7 +84,7 @@ def first_picture():
     return figure, alt
 
 
-_TITLE = {"fontsize": plots.TITLE, "fontweight": "bold", "color": plots.INK}
+_TITLE: dict = {"fontsize": plots.TITLE, "fontweight": "bold", "color": plots.INK}
 
 
 def _heading(figure, text, left):

@@ -229,7 +229,8 @@ def first_picture_b():
     for drawn, (name, bars) in zip(axes, panels.items(), strict=True):
         told = {card: f"{ms:.3g}" for card, ms in bars.items()}
         plots.draw_bars(drawn, {card: {"GPU": ms} for card, ms in bars.items()}, words=told)
-        drawn.set(title=name, xticks=[])
+        drawn.set_title(name, loc="left", fontsize=10, color=plots.FAINT)
+        drawn.set_xticks([])
         drawn.grid(False)
     plots.sources(figure, *there.sources)
     told = "; ".join(

@@ -72,7 +72,7 @@ def _axis(field, side, down=False):
 
 
 def _photo(small):
-    """The photo as one picture, and the frame around the nine pixels."""
+    """The photo as one picture, and around the nine pixels a dark frame on a light one."""
     from PIL import Image
 
     picture, stored = Image.fromarray(small.permute(1, 2, 0).numpy()), io.BytesIO()
@@ -94,17 +94,20 @@ def _photo(small):
                 "mark": {"type": "image", "url": url, "width": SHOWN, "height": SHOWN},
                 "encoding": place,
             },
-            {
-                "data": {"values": [{}]},
-                "transform": frame,
-                "mark": {
-                    "type": "rect",
-                    "filled": False,
-                    "stroke": plots.TROUBLE,
-                    "strokeWidth": 2.5,
-                },
-                "encoding": ends,
-            },
+            *(
+                {
+                    "data": {"values": [{}]},
+                    "transform": frame,
+                    "mark": {
+                        "type": "rect",
+                        "filled": False,
+                        "stroke": color,
+                        "strokeWidth": width,
+                    },
+                    "encoding": ends,
+                }
+                for color, width in ((plots.CARD, 6), (plots.INK, 2.5))
+            ),
         ],
     }
 
@@ -155,7 +158,7 @@ def _map(table):
         "legend": None,
     }
     mine = [{"filter": {"param": "pointed", "empty": False}}]
-    told = "'9 pixels × 3 colors × 27 weights = ' + format(datum.value, '.2f')"
+    told = "'sum of 27 products: ' + format(datum.value, '.2f')"
     return {
         **table,
         "transform": [*table["transform"], *ends],
@@ -170,7 +173,7 @@ def _map(table):
                 "mark": {
                     "type": "rect",
                     "filled": False,
-                    "stroke": plots.TROUBLE,
+                    "stroke": plots.INK,
                     "strokeWidth": 2.5,
                 },
                 "encoding": place,
@@ -201,7 +204,7 @@ def _still(small, edges):
     patch = small[:, 2 * v : 2 * v + 3, 2 * u : 2 * u + 3]
     pictures = (small.permute(1, 2, 0), patch.permute(1, 2, 0), edges)
     names = ("the photo", "nine pixels", "the feature map: edges")
-    frame = {"fill": False, "edgecolor": plots.TROUBLE, "linewidth": 2}
+    frame = {"fill": False, "edgecolor": plots.INK, "linewidth": 2}
     for place, picture, name in zip(axes, pictures, names, strict=True):
         place.imshow(picture.numpy(), cmap="gray", interpolation="nearest")
         place.set_axis_off()

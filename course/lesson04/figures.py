@@ -156,7 +156,7 @@ def first_picture_b():
     """Return (Figure, alternative text): what a checkpoint takes from a borrowed GPU to a laptop."""
     title = "A session ends, a run goes on: everything it needs fits into one file"
     figure, axes = plots.drawing(title, (6, 2.5))
-    axes.set(xlim=(0, 100), ylim=(0, 34))
+    axes.set(xlim=(-1, 101), ylim=(0, 34))
     boxes = {
         "a borrowed GPU": (0, 30, plots.GPU, "weights\nAdam's averages\n5 epochs done"),
         "run.pt": (41, 18, plots.COPY, "one file"),

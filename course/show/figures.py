@@ -42,6 +42,9 @@ def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> byte
     )
     clear = len(few.getpalette() or ()) // 3
     ground = Image.fromarray(seen[..., 3] < 128)
+    few.putpalette(
+        [*(few.getpalette() or ())[: 3 * clear], 255, 255, 255]
+    )  # Pillow 13 drops what has no entry
     few.paste(clear, mask=ground)
     buffer = io.BytesIO()
     look = {"transparency": clear} if ground.getbbox() else {}

@@ -111,6 +111,14 @@ def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
 
 
 @each_page
+def test_every_fold_closes_around_what_it_folds(site, path):
+    """Folds were empty, and what they should hide, answers among it, lay open below them."""
+    for fold in site[path.stem].select("details"):
+        summary = fold.find("summary").get_text()
+        assert len(fold.get_text().strip()) > len(summary.strip()) or fold.select("img"), summary
+
+
+@each_page
 def test_no_object_of_python_stands_for_a_widget(site, path):
     shown = "\n".join(part.get_text() for part in site[path.stem].select(".jp-OutputArea-output"))
     objects = r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x"

@@ -323,6 +323,26 @@ def test_jupyterlab_saves_often_and_its_look_is_only_here(lessons, monkeypatch):
     assert own.parent == _copies.FOLDER and (own / "custom" / "custom.css").is_file()
 
 
+def test_arrow_keys_move_a_slider_and_not_the_page():
+    """A chart's slider was out of the keyboard's reach: JupyterLab took its arrow keys. Elsewhere they are JupyterLab's."""
+    from jupyterlab.commands import get_app_dir
+
+    folder = Path(lab.__file__).with_name("labconfig")
+    settings = json.loads((folder / "default_setting_overrides.json").read_text(encoding="utf-8"))
+    ours = settings["@jupyterlab/shortcuts-extension:shortcuts"]["shortcuts"]
+    schema = Path(get_app_dir(), "schemas/@jupyterlab/notebook-extension/tracker.json")
+    theirs = json.loads(schema.read_text(encoding="utf-8"))["jupyter.lab.shortcuts"]
+    arrows = {each["command"]: each for each in theirs if each["keys"] in WAYS}
+    off = {each["command"]: each for each in ours if "disabled" in each}
+    on = {each["command"]: each for each in ours if "disabled" not in each}
+    selector = ":not(input):not(select)"
+    assert off == {name: each | {"disabled": True} for name, each in arrows.items()}
+    assert on == {n: e | {"selector": e["selector"] + selector} for n, e in arrows.items()}
+
+
+WAYS = (["ArrowDown"], ["ArrowUp"], ["ArrowLeft"], ["ArrowRight"])
+
+
 def test_codespaces_prepares_with_this_command_and_opens_the_first_lesson():
     settings = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
     python, script, *options = settings["postCreateCommand"].split()
@@ -485,7 +505,10 @@ def test_publish_stamps_badges_links_and_setup_line():
         f"mybinder.org/v2/gh/someone/their-copy/{tag}?urlpath=lab%2Ftree%2Fnotebooks%2F01_check",
     ):
         assert address in first.source
-    assert "**01 Check for CUDA**" in first.source and "](00_start_here.ipynb)" in first.source
+    assert (
+        "**01&nbsp;Check&nbsp;for&nbsp;CUDA**" in first.source
+        and "](00_start_here.ipynb)" in first.source
+    )
     lines = setup.source.splitlines()
     assert lines[:2] == ["try:", "    import helpers"] and len(lines) <= 9
     assert lines[-1] == "from helpers.devices import pick_device"

@@ -20,8 +20,8 @@ from course.tools import ROOT, _graded, _notebooks, _sheets
 PRELUDE = (
     "import copy\nimport torch\nfrom torch import nn\nfrom course.lesson03 import exercises as ex\n"
 )
-FLAT = PRELUDE + ex.flat.solution_source()
-RIGHT = f"ex.flat.check({ex.flat.reference.__name__})"
+FLAT = PRELUDE + ex.left.solution_source()
+RIGHT = f"ex.left.check({ex.left.reference.__name__})"
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs processes of POSIX")
 
 
@@ -44,9 +44,9 @@ def save(path, cells, mark=""):
 
 FORGED = """from IPython.display import publish_display_data as p; from course.tools import _graded
 p({_graded.MIME: {'key': '03.buffer', 'status': 'correct', 'message': '', 'own': False}})"""
-WRONG = [PRELUDE + "def f(*a): return 1 / 0", "ex.flat.check(f)", "ex.buffer.check(no_such)"]
-LATE = [FLAT, "ex.flat.check(3)", "1 / 0", RIGHT, "ex.flat.check(3)", "ex.buffer.check(3)"]
-ODD = [PRELUDE, "ex.flat.check(ex.flat.reference)", FORGED, "ex.buffer.check(None)"]
+WRONG = [PRELUDE + "def f(*a): return 1 / 0", "ex.left.check(f)", "ex.buffer.check(no_such)"]
+LATE = [FLAT, "ex.left.check(3)", "1 / 0", RIGHT, "ex.left.check(3)", "ex.buffer.check(3)"]
+ODD = [PRELUDE, "ex.left.check(ex.left.reference)", FORGED, "ex.buffer.check(None)"]
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,7 @@ def rows(tmp_path_factory):
     save(folder / "wrong.ipynb", WRONG)
     save(folder / "below/late.ipynb", LATE, mark="\ufeff")
     save(folder / "odd.ipynb", ODD)
+    save(folder / "empty.ipynb", [PRELUDE, "ex.buffer.check(None)"])
     secret.write_text("the password")
     (folder / "essay.ipynb").write_text("dear teacher")
     (folder / "work.zip").write_text("")
@@ -86,11 +87,11 @@ def submitted(tmp_path):
 
 def test_what_check_says_is_the_mark(rows):
     late, wrong = rows["below/late"], rows["wrong"]
-    assert (late["03.flat"], late["03.buffer"], late["points"]) == (CORRECT, NOT_YET, "1")
-    assert (wrong["03.flat"], wrong["03.buffer"], wrong["points"]) == (ERROR, ERROR, "0")
+    assert (late["03.left"], late["03.buffer"], late["points"]) == (CORRECT, NOT_YET, "1")
+    assert (wrong["03.left"], wrong["03.buffer"], wrong["points"]) == (ERROR, ERROR, "0")
     assert "no_such" in wrong["03.buffer reason"] and wrong["of"] == str(len(all_keys()["03"]))
-    assert "no call of ex.left.check" in late["03.left reason"]
-    assert late["03.left"] == NOT_ATTEMPTED
+    assert "no call of ex.left.check" in rows["empty"]["03.left reason"]
+    assert rows["empty"]["03.left"] == NOT_ATTEMPTED
     assert not late["review"] and not wrong["review"]
 
 
@@ -105,7 +106,7 @@ def test_a_notebook_that_ends_hangs_or_eats_memory_costs_only_what_comes_after(s
         memory=[FLAT, RIGHT, "x = bytearray(20 * 10**9)", below],
         quits=[FLAT, RIGHT, "quit()", below],
     )
-    assert {row["03.flat"] for row in rows.values()} == {CORRECT}
+    assert {row["03.left"] for row in rows.values()} == {CORRECT}
     assert "cell 3 ended its kernel" in rows["ends"]["note"]
     assert rows["ends"]["03.buffer"] == "stopped" and "cell 3" in rows["ends"]["03.buffer reason"]
     for name in ("hangs", "memory", "quits"):
@@ -142,7 +143,7 @@ def test_hostile_notebooks_cost_themselves_only_what_comes_after(submitted):
             for name, cell in HOSTILE.items()
         },
     )
-    assert {name: row["03.flat"] for name, row in rows.items()} == dict.fromkeys(HOSTILE, CORRECT)
+    assert {name: row["03.left"] for name, row in rows.items()} == dict.fromkeys(HOSTILE, CORRECT)
     assert (
         rows["ignores"]["note"].startswith("cell 3 hung") and rows["forks"]["03.buffer"] == NOT_YET
     )
@@ -180,13 +181,13 @@ def test_a_run_may_say_anything_and_only_so_much():
 
 def test_what_to_look_at_oneself_is_named(rows):
     review = rows["odd"]["review"]
-    assert "the course's own answer to 03.flat" in review
+    assert "the course's own answer to 03.left" in review
     assert "03.buffer was noted where no check of it stands" in review
     assert rows["odd"]["03.buffer"] == NOT_ATTEMPTED
 
 
 def test_what_is_no_lesson_has_a_row_that_says_why(rows):
-    assert "not a notebook" in rows["essay"]["note"] and len(rows) == 9
+    assert "not a notebook" in rows["essay"]["note"] and len(rows) == 10
     for name in ("folder", "pipe", "nested"):
         assert "not read" in rows[name]["note"], "a line for each, and none is waited for"
     assert "no .ipynb" in rows["work.zip"]["note"] and "a link" in rows["linked"]["note"]
@@ -227,7 +228,7 @@ def one(tmp_path):
     return tmp_path / "class"
 
 
-EVENT = {"cell": 0, "key": "03.flat", "status": CORRECT, "message": "", "own": False}
+EVENT = {"cell": 0, "key": "03.left", "status": CORRECT, "message": "", "own": False}
 SAID = json.dumps(EVENT) + "\n" + json.dumps("")
 
 
@@ -239,7 +240,7 @@ def test_a_notebook_runs_in_a_container_without_network_files_or_rights(
     log = engine(tmp_path, said=said)
     monkeypatch.setenv("PATH", str(tmp_path))
     _, rows = grade(one, tmp_path / "out.csv", "--memory", "2")
-    assert rows["ann"]["03.flat"] == CORRECT
+    assert rows["ann"]["03.left"] == CORRECT
     inspected, ran, killed = map(json.loads, log.read_text().splitlines())
     assert inspected == ["image", "inspect", "gpus-in-pytorch"]
     assert {"--network=none", "--read-only", "--cap-drop=ALL", "--user=65534:65534"} <= set(ran)

@@ -33,7 +33,8 @@ def test_what_a_learner_measured_in_06_stands_in_the_chart_of_10_beside_the_cour
     assert "06 16 texts: 0.256 million" in first and "06 16 texts: 0.256 million" in sentence
     assert "09 fused attention: 9.53 million" in sentence and caption.endswith(ladder.PALE)
     assert caption.startswith("Measured on this machine, tokens per second: FSDP on eight 345.")
-    assert "11 " not in sentence
+    assert "11 " not in sentence and "345 per second here" in sentence
+    assert "1,234 per second here" in first and "1,234" not in sentence  # one run, on one page
 
 
 def test_the_rungs_of_08_are_all_on_one_gpu_as_its_title_says(shown, monkeypatch):

@@ -69,20 +69,19 @@ def test_eleven_warps_fill_the_scheduler():
         assert sum(box.width for box in top) == (880 if warps == 11 else 800)
 
 
-def test_the_rows_answer_as_the_question_does(monkeypatch):
+def test_the_rows_answer_as_the_question_does():
     """`reveal` compares the learner's choice with this text: another wording would make every guess wrong."""
-    shown = []
-    monkeypatch.setattr(figures, "show", lambda *words: shown.append(words))
-    assert figures01.show_rows({"this CPU": {1: 0.5, 2048: 30.0}})[0] == "about 2 ms"
-    assert "2.1 to 2.5 ms" in shown[0][0].get_suptitle()
-    assert "this CPU, measured here 0.5 ms for one row, 30 for 2,048" in shown[0][1]
+    answer = figures01.compare_rows({"this CPU": {1: 0.5, 2048: 30.0}})
+    figure, words = answer["figure"]
+    assert answer["actual"] == "about 2 ms" and "2.1 to 2.5 ms" in figure.get_suptitle()
+    assert "this CPU, measured here 0.5 ms for one row, 30 for 2,048" in words
 
 
 def test_the_forecast_of_many_layers_follows_the_learners_formula_once_it_is_right(monkeypatch):
     """It starts where the measured times do, and bends near 15,000 rows, as the lesson says."""
     shown = []
     monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
-    for answer in (lesson01.how_long, None, lambda flops, moved, card: (1.0, "compute")):
+    for answer in (lesson01.how_long, None, lambda flops, moved, card: (1.0, "arithmetic")):
         figures01.show_formula(answer)
     lines = [
         {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}

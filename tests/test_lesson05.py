@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course.lesson05 import lab
+from course.lesson05 import history
 from course.lesson05.memory import by_part, in_total
 from helpers.memory import MIB
 from practice_gpus import practice_gpus
@@ -61,13 +61,19 @@ def test_a_step_in_total_begins_with_what_is_held_and_rises_to_the_peak():
     assert max(sizes) == pytest.approx(peak, rel=0.01)
 
 
-def test_what_was_allocated_before_recording_began_is_counted_too(capsys):
-    """In a snapshot of someone's program, 1,001 of 1,314 MiB had no stack, and none of them was printed."""
-    frames = [{"filename": "/home/me/train.py", "line": 12, "name": "step"}]
-    blocks = [
-        {"state": "active_allocated", "size": n * MIB, "frames": f}
-        for n, f in ((3, frames), (9, []))
-    ]
-    lab.print_held({"segments": [{"blocks": blocks}]})
-    first, second = capsys.readouterr().out.splitlines()
-    assert "9 MiB" in first and "no stack was recorded" in first and "train.py(12): step" in second
+def test_the_picture_of_a_snapshot_keeps_what_the_program_keeps():
+    """Else a learner would look for a leak among bands that have long been freed, or not see it."""
+    with practice_gpus(1):
+        torch.cuda.memory._record_memory_history(stacks="python")
+        kept = [torch.ones(2**18, device="cuda")[:1] for _ in range(3)]
+        passing = torch.ones(2**19, device="cuda")
+        del passing
+        snapshot = torch.cuda.memory._snapshot()
+        torch.cuda.memory._record_memory_history(enabled=None)
+        found = history.blocks(snapshot)
+        [(line, size)] = history.held(snapshot)
+    assert line.startswith("kept = ") and size == 3 * MIB == len(kept) * MIB
+    last = max(block.bottoms[-1][0] for block in found)
+    stays = [block for block in found if block.bottoms[-1][0] == last]
+    assert [block.line for block in stays] == [line] * 3 and len(found) == 4
+    assert [block.bottoms[0][1] for block in found] == [0, 1, 2, 3]  # each on the older ones

@@ -76,10 +76,10 @@ def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):
         "bucket": 7,
     }
     rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
-    alone = [row for row in rows if row[:2] == ["1", "0"]]  # over the network, each gradient alone
+    alone = [row for row in rows if row[:2] == ["0", "0"]]  # over NVLink, each gradient alone
     last = max(float(row[5]) for row in alone if row[3] == "2")
     backward = next(float(row[5]) for row in alone if row[3] == "1")
-    told = re.match(r"Over a network, each gradient alone: 126 all-reduces, (\S+) ms exposed", alt)
+    told = re.match(r"Over NVLink, each gradient alone: 126 all-reduces, (\S+) ms exposed", alt)
     assert float(told[1]) == pytest.approx(last - backward, abs=0.06)
     assert "forecast" in figure.get_suptitle()
 

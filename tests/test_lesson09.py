@@ -107,6 +107,8 @@ def test_the_scores_of_a_layer_make_six_trips():
     assert "softmax\n5.8 ms" in texts and "softmax: read and write" in words
     assert 6 * 1.89e9 / 3.35e12 == pytest.approx(3.4e-3, abs=5e-5)
     assert 2 * 8 * 12 * 3137**2 == pytest.approx(1.89e9, rel=1e-3)
+    softmax = max(event.length for event in traces.case("10").between(6700, 18_000).gpu)  # µs
+    assert f"{2 * 1.89e3 / softmax:.2f}" == "0.66"  # TB/s, as the page says: a poor kernel
 
 
 def test_the_limit_is_the_bandwidth_over_the_bytes_of_a_token():
@@ -134,3 +136,20 @@ def test_layer_1_head_3_is_the_only_one_that_looks_back_at_put():
     shares = [(q[-1] @ k.T / 32**0.5).softmax(-1) for q, k, _ in heads]
     first = [share[0].item() for share in shares]
     assert f"{first[2]:.0%}" == "74%" and max(first[:2] + first[3:]) < 0.5
+
+
+def test_the_picture_of_09b_compares_the_same_format_of_two_models():
+    """Its title says an eighth of the speed: int8 beside int8, not beside another format."""
+    figure, words = figures09.first_picture_b()
+    assert "1/8 of the speed" in figure.get_suptitle() and "7B, int8 156" in words
+
+
+@torch.inference_mode()
+def test_the_gpt_writes_the_same_on_attention_by_hand():
+    """The page's last cell puts the learner's attention into the GPT, which must not change what it writes."""
+    model = gpt.trained()
+    texts = [
+        gpt.write(model, "a GPU", 12, attend=attend)
+        for attend in (gpt.causal, lambda layer, q, k, v: ex09.attention(q, k, v))
+    ]
+    assert texts[0] == texts[1]

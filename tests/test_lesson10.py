@@ -6,7 +6,6 @@ import pytest
 
 from course.lesson10 import figures, plans
 from course.lesson10.exercises import plan
-from course.pictures import moving as step_pictures
 from helpers.plots import GPU
 
 
@@ -122,20 +121,6 @@ def test_job_a_is_worked_out_on_the_page():
     found = [plans.forecast(job, *split) for split in ((8, 1, 1), (1, 8, 1), (1, 1, 8))]
     assert [f"{each.computing:.0%}" for each in found] == ["100%", "81%", "53%"]
     assert {f"{each.state / 1e9:.0f} {each.activations / 1e9:.0f}" for each in found} == {"16 37"}
-
-
-def test_every_token_of_the_experts_picture_arrives_and_comes_back():
-    frames = [boxes for _, boxes in step_pictures.experts().frames]
-    tokens = [[box for box in boxes if box.label.isdigit()] for boxes in frames]
-    start, there, busy, back = (sorted(box.label for box in boxes) for boxes in tokens)
-    assert start == there == busy == back
-    assert all(int(box.y) == int(box.label) for box in tokens[1])
-    assert len({(box.x, box.y) for box in tokens[1]}) == 16
-    colors = {box.label: box.color for box in frames[0] if box.label.startswith("expert")}
-    assert len(set(colors.values())) == 4
-    assert all(box.color == colors[f"expert {box.label}"] for boxes in tokens for box in boxes)
-    waits = [int(box.y) for box in frames[2] if box.label == "waits"]
-    assert [start.count(str(gpu)) + waits.count(gpu) for gpu in range(4)] == [6] * 4
 
 
 def test_most_jobs_have_more_than_one_good_plan():

@@ -4,8 +4,9 @@ import statistics
 
 import pytest
 
+from course.lesson05 import lora
 from course.measurements import forecasts, published
-from course.tools import ROOT, _cases, _litgpt, scoreboard
+from course.tools import ROOT, _cases, scoreboard
 
 
 def ours(table, kind, every=1, keep=lambda case: True):
@@ -80,7 +81,7 @@ def test_image_networks_are_forecast_better_than_by_either_limit_alone():
 def memory(models):
     """[(forecast ÷ measured)] of the steps of LitGPT's table that ran, and whether each that didn't is forecast to need more."""
     rows = [r for r in published("litgpt_memory").rows("lora") if r["model"] in models]
-    found = [(r, _litgpt.peak_gb(r["model"], r["bits"], r["batch"])) for r in rows]
+    found = [(r, lora.peak_gb(r["model"], r["bits"], r["batch"])) for r in rows]
     ratios = [gb / r["memory_gb"] for r, gb in found if r["memory_gb"]]
     # a tenth for the context, and for gaps between blocks
     return ratios, all(1.1 * gb > 42.4 for r, gb in found if not r["memory_gb"])
@@ -96,7 +97,7 @@ def test_the_memory_of_lora_is_forecast():
 @pytest.mark.slow
 def test_what_fits_on_a_card_of_40_gb_with_lora_is_forecast():
     """Else a model of 7 to 40 billion parameters would be judged by one of 1.3."""
-    ratios, refused = memory(_litgpt.SHAPES)
+    ratios, refused = memory(lora.SHAPES)
     assert len(ratios) == 17 and refused
     assert statistics.median(abs(ratio - 1) for ratio in ratios) < 0.05
     assert all(0.9 < ratio < 1.05 for ratio in ratios)

@@ -13,7 +13,6 @@ from helpers import plots
 PICTURES = (
     "ring_all_reduce",
     "fsdp",
-    "experts",
     "attention_tiles",
     "latency_hiding",
 )

@@ -120,7 +120,7 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
     page = displayed[-1][0]["text/html"]
     before, _, folded = page.partition("<details>")  # the panel asks, without the answer
     assert "Guess before you look" in before and "Answer" not in before
-    assert "Show the answer" in folded and "Answer: no." in folded
+    assert "Show anyway" in folded and "Answer: no." in folded
     guess.choose("yes")
     assert texts(displayed)[-1] == "✗ Not this time: You predicted “yes”. The answer is “no”."
 
@@ -300,6 +300,20 @@ def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, m
     _, (moved, _) = displayed
     assert 'alt="size 1 in red"' in moved["text/html"]
     assert moved["text/plain"].startswith("size 1 in red\n")
+
+
+def test_the_map_has_each_page_in_its_block_with_what_is_left_of_it(capsys, home):
+    """A reader finds the path beside what goes deeper, and what was solved yesterday is counted."""
+    first, *others = core.all_keys()["01"]
+    progress.record(first, status="correct")
+    widgets.lesson_map()
+    lines = capsys.readouterr().out.splitlines()
+    place = {line.split()[0]: n for n, line in enumerate(lines)}
+    heads = [place[word] for word in ("The", "Deeper:", "Beyond:", "To")]
+    assert heads == sorted(heads) and lines[0].startswith("The path: ")
+    assert heads[0] < place["07"] < heads[1] < place["07b"] < heads[2] < place["08"] < heads[3]
+    assert f"1 of {1 + len(others)} solved, " in lines[place["01"]]
+    assert "min" in lines[place["14"]] and "min" not in lines[place["90"]]
 
 
 def test_a_folded_output_does_not_tell_its_answer(monkeypatch):

@@ -3,6 +3,7 @@
 Par is the model answer's score, computed then and there by the same compiler: a lower score is better, under par is fine.
 """
 
+import contextlib
 import inspect
 import re
 import textwrap
@@ -56,8 +57,11 @@ def blank(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.full(shape, UNTOUCHED, dtype=torch.float32).to(dtype)
 
 
-def run(answer: Any, problem: Problem, card: str = CARD) -> tuple[Any, Any]:
-    """Compile `answer` for `problem` and run it; returns (Compiled, Result). Raises what the kernel does wrong."""
+def run(answer: Any, problem: Problem, card: str = CARD, touches: bool = False) -> tuple[Any, Any]:
+    """Compile `answer` for `problem` and run it; returns (Compiled, Result). Raises what the kernel does wrong.
+
+    With `touches`, the Result says which block touched what.
+    """
     from practice_gpus import kernels
 
     if isinstance(answer, str):
@@ -68,11 +72,13 @@ def run(answer: Any, problem: Problem, card: str = CARD) -> tuple[Any, Any]:
                 "there is no kernel in this text: it begins with __global__ void and a name."
             )
         compiled = kernels.compile(answer, name[1], card, threads=threads, **problem.options)
-        return compiled, kernels.run(compiled, problem.grid, problem.block, *problem.values)
+        return compiled, kernels.run(
+            compiled, problem.grid, problem.block, *problem.values, touches=touches
+        )
     signature = dict(zip(parameters(answer), problem.values, strict=True))
     compiled = kernels.compile(answer, signature, card, **problem.options)
     arguments = [signature[name] for name in compiled.parameters]
-    return compiled, kernels.run(compiled, problem.grid, None, *arguments)
+    return compiled, kernels.run(compiled, problem.grid, None, *arguments, touches=touches)
 
 
 def judged(answer: Any, problem: Problem, reference: Any) -> tuple[Any, Any]:
@@ -142,6 +148,21 @@ class Puzzle(Exercise):
     problems: Any = None
     score: Any = None
     unit: str = ""
+    draw: Callable | None = (
+        None  # (puzzle, answer): shows what the answer touched, below the verdict
+    )
+
+    def check(self, answer: object = None) -> None:
+        """Check `answer` as every exercise does; below, a picture of what it touched, where it ran."""
+        from practice_gpus import kernels
+
+        super().check(answer)
+        if not self.draw:
+            return
+        told = NotYet, NotAttempted, kernels.KernelError, kernels.CompileError, ValueError
+        with contextlib.suppress(*told):  # the panel has said so
+            _look_at(answer, self.reference)
+            self.draw(self, answer)
 
     def par(self) -> float:
         """Return the model answer's score, counted now."""

@@ -166,7 +166,7 @@ def needed(words: int) -> int:
 
 
 def _draw_rung(axes, y, rung, new):
-    """Draw one rung, strong where it is `new`, and return it in words."""
+    """Draw one rung, strong where it is `new`, and return it in words; what this machine does only then: one run of each."""
     value, ink = together(rung), plots.INK if rung["own"] else plots.FAINT
     strength = "55" if new else "18"
     axes.barh(y, value, 0.6, facecolor=plots.GPU + strength, edgecolor=plots.GPU, linewidth=1.4)
@@ -175,5 +175,5 @@ def _draw_rung(axes, y, rung, new):
     told = f"{plots.number(value / 1e6)} million tokens per second, MFU {mfu:.1%}"
     plots.note(axes, told, (value, y), (6, 7), fontsize=9.5, color=ink)
     plots.note(axes, rung["why"], (value, y), (6, -6), fontsize=8.5, color=ink)
-    here = f", {rung['here']:,.0f} per second here" if rung["here"] else ""
+    here = f", {rung['here']:,.0f} per second here" if new and rung["here"] else ""
     return f"{rung['lesson']} {rung['what']}: {told}{here}"

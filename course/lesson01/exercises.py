@@ -145,15 +145,15 @@ machines = exercise("01.machines", _check_machines, diagnose)
 
 
 # --- how long, and why? ---------------------------------------------------------------------------
-RTX_4090 = {"tflop_per_s": 58.0, "gb_per_s": 912.0, "overhead_ms": 0.017}
+RTX_4090 = {"tflop_per_s": 58.0, "gb_per_s": 912.0, "launch_ms": 0.017}
 
 
 def how_long(flops, moved, card):
-    compute = flops / (card["tflop_per_s"] * 1e12) * 1e3
+    arithmetic = flops / (card["tflop_per_s"] * 1e12) * 1e3
     memory = moved / (card["gb_per_s"] * 1e9) * 1e3
-    overhead = card["overhead_ms"]
-    parts = {"compute": compute, "memory": memory, "overhead": overhead}
-    return overhead + max(compute, memory), max(parts, key=parts.get)
+    launch = card["launch_ms"]
+    parts = {"launches": launch, "memory": memory, "arithmetic": arithmetic}
+    return launch + max(arithmetic, memory), max(parts, key=parts.get)
 
 
 def layer(rows):
@@ -166,7 +166,7 @@ JOBS = {  # floating-point operations and bytes moved, in float32
     "sum of two vectors of 100 million": (10**8, 12 * 10**8),
     "one of the 128 layers, 2,048 rows": layer(2048),
 }
-_SLOW = {"tflop_per_s": 0.5, "gb_per_s": 15.0, "overhead_ms": 0.002}
+_SLOW = {"tflop_per_s": 0.5, "gb_per_s": 15.0, "launch_ms": 0.002}
 
 
 def _check_how_long(answer):
@@ -178,9 +178,12 @@ def _check_how_long(answer):
                 kind = "None: is there a `return`?" if result is None else f"{result!r}."
                 raise NotYet(f"expected two values, the milliseconds and the limit; got {kind}")
             _same_time(result, how_long(flops, moved, card), name, card)
-            lines.append(f"{name}: {result[0]:,.3g} ms, {result[1]}-bound")
+            lines.append(f"{name}: {result[0]:,.3g} ms, and the limit is {result[1]}")
     return "\n".join(
-        ["Your formula names time and limit. By it, an RTX 4090 needs:", *lines[: len(JOBS)]]
+        [
+            "Your formula names time and limit. According to it, an RTX 4090 takes:",
+            *lines[: len(JOBS)],
+        ]
     )
 
 
@@ -188,9 +191,9 @@ def _same_time(result, expected, name, card):
     ms, named = expect.number(result[0], f"{name}: the time"), result[1]
     if abs(ms - expected[0]) > 1e-6 * expected[0]:
         where = f"{name}, on {card}: you return {ms:g} ms, expected {expected[0]:g} ms."
-        right, overhead = expected[0], card["overhead_ms"]
-        ratio = (ms - overhead) / (right - overhead)
-        why = limit.word(ms, ms=ms, right=right, overhead=overhead, ratio=ratio)
+        right, launch = expected[0], card["launch_ms"]
+        ratio = (ms - launch) / (right - launch)
+        why = limit.word(ms, ms=ms, right=right, launch=launch, ratio=ratio)
         raise NotYet(f"{where} {why}")
     if named != expected[1]:
         raise NotYet(
@@ -198,7 +201,7 @@ def _same_time(result, expected, name, card):
         )
 
 
-limit = exercise("01.limit", _check_how_long, how_long)
+limit = exercise("01.limit", _check_how_long, how_long, letter="b")
 
 
 QUIZ = quiz("01")

@@ -1,4 +1,4 @@
-"""The figures of lesson 01: matmul as areas, warps, rows through small layers, which card to rent."""
+"""The figures of lesson 01: where PyTorch loses a GPU, matmul as areas, rows through small layers, warps, which card to rent."""
 
 import textwrap
 
@@ -9,8 +9,55 @@ from course.lesson01.jobs import jobs
 from course.measurements import gpu_code
 from course.pictures import moving as step_pictures
 from course.pictures import stepper as steps
-from course.show import figures
+from course.show import figures, vega
 from helpers import plots
+
+# --- where PyTorch loses a GPU --------------------------------------------------------------------
+LINKS = ("your program", "CUDA in PyTorch", "NVIDIA's driver", "GPU")
+BREAKS = {  # in the order of the chain: what breaks it, and the fact that shows it
+    "CPU-only build": "torch.version.cuda",
+    "no driver, or\none too old": "nvidia-smi",
+    "hidden": "CUDA_VISIBLE_\nDEVICES",
+}
+
+
+def first_picture():
+    """Return (Figure, alt): the chain from a program to its GPU, where it breaks, and the facts that tell."""
+    figure = plots.blank_figure((7.4, 1.95))
+    figure.set_layout_engine("none")
+    title = "is_available() is False if one link is broken: four causes, three facts"
+    plots.set_title(figure, title).set_y(0.94)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 7.4), ylim=(0, 1.95))
+    axes.set_axis_off()
+    for place, name in enumerate(LINKS):
+        _draw_link(axes, 0.15 + 1.97 * place, name)
+    for place, (cause, fact) in enumerate(BREAKS.items()):
+        _draw_break(axes, 1.735 + 1.97 * place, cause, fact)
+    told = "; ".join(f"{cause}, seen with {fact}" for cause, fact in BREAKS.items())
+    alt = f"A chain from {', '.join(LINKS)}. It breaks in four ways: {told}."
+    return figure, alt.replace("_\n", "_").replace("\n", " ")
+
+
+def _draw_link(axes, left, name):
+    from matplotlib.patches import Rectangle
+
+    color = plots.GPU if name == "GPU" else plots.CPU
+    axes.add_patch(Rectangle((left, 0.55), 1.2, 0.5, color=color, linewidth=0))
+    look = {"ha": "center", "va": "center", "fontsize": plots.SMALL, "color": "white"}
+    axes.text(left + 0.6, 0.8, name, **look)
+
+
+def _draw_break(axes, middle, cause, fact):
+    """Draw a broken line between two links; above it the cause, below it the fact that shows it."""
+    line = {"color": plots.TROUBLE, "linewidth": 2.2}
+    for side in (-1, 1):
+        axes.plot((middle + 0.385 * side, middle + 0.1 * side), (0.8, 0.8), **line)
+    look = {"ha": "center", "fontsize": plots.SMALL}
+    axes.text(middle, 0.8, "✗", va="center", color=plots.TROUBLE, **look)
+    axes.text(middle, 1.12, cause, va="bottom", color=plots.TROUBLE, **look)
+    axes.text(middle, 0.47, fact, va="top", color=plots.FAINT, **look)
+
 
 # --- a second of matmul ---------------------------------------------------------------------------
 CPUS = {"Core i9-13900K": "Core i9-13900K, desktop CPU"}
@@ -23,13 +70,8 @@ PALE = plots.GREENS[3]
 LARGEST, FLOOR = 1.85, 0.72  # inches: a side of the largest square, and where squares stand
 
 
-def first_picture():
-    """Return (Figure, alt): a second of matmul on a CPU and three GPUs, each as an area."""
-    return _draw_second(_published(CPUS), "a desktop CPU", [])
-
-
 def draw_race(rates):
-    """Return (Figure, alt): the same picture with `rates` ({label: TFLOP/s}) of this machine, and GPUs of yours."""
+    """Return (Figure, alt): matmul on published processors and with `rates` ({label: TFLOP/s}) of this machine, as areas."""
     groups = [
         gpu_code.yours("matmul", "tflop_per_s", x="size", dtype="float32"),
         gpu_code.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32"),
@@ -110,23 +152,23 @@ def _draw_square(axes, middle, label, pair, scale):
     axes.text(middle, FLOOR - 0.38, _said(pair), color=plots.INK, **style)
 
 
-def show_warps(load, work):
-    """Show the picture whose slider adds warps, each of which computes `work` cycles and then waits `load` for its data."""
+def draw_warps(load: int, work: int) -> vega.Chart:
+    """Return the chart whose slider adds warps, each of which computes `work` cycles and then waits `load` for its data."""
     caption = (
         "Green: computing. Gray: waiting for memory or its turn, and idle in the top row. "
         f"From left to right: {2 * (load + work)} clock cycles."
     )
-    steps.show(step_pictures.latency_hiding(load, work), still=2, caption=caption, start=2)
+    return steps.chart(step_pictures.latency_hiding(load, work), still=2, caption=caption, start=2)
 
 
 WARPS = ("11", "Each warp works for 40 of its 440 cycles: 440 ÷ 40.")  # for `reveal`
 
 
 # --- many rows through small layers --------------------------------------------------------------
-def show_rows(times):
-    """Show published times of rows through 128 small layers, and `times` ({label: {rows: ms}}) of this machine.
+def compare_rows(times: dict) -> dict:
+    """Return what `reveal` takes: how long 2,048 rows take an RTX 4090, why, and the times of all numbers of rows.
 
-    Returns what `reveal` takes: how long 2,048 rows take the RTX 4090, and why.
+    `times` are this machine's, {label: {rows: ms}}.
     """
     data = measurements.published("crossover_4090")
     mine = {f"{name}, measured here": (list(ms), list(ms.values())) for name, ms in times.items()}
@@ -144,8 +186,11 @@ def show_rows(times):
         f"{name} {ms[0]:.3g} ms for one row, {ms[-1]:.3g} for 2,048"
         for name, (_, ms) in (others | mine).items()
     )
-    figures.show(figure, f"Times by the number of rows: {'; '.join(told)}.")
-    return "about 2 ms", f"{gpu[-1]:.2g} ms: launching 128 layers takes that long."
+    because = (
+        f"{gpu[-1]:.2g} ms: launching 128 layers takes that long, however little work there is."
+    )
+    shown = figure, f"Times by the number of rows: {'; '.join(told)}."
+    return {"actual": "about 2 ms", "because": because, "figure": shown}
 
 
 def show_formula(answer):
@@ -174,7 +219,7 @@ def show_formula(answer):
             line.set_marker("None")
     axes.set_xticks((1, 8, 64, 512, 2048, 16384, 131072))
     axes.set_ylim(1, 40)
-    plots.split(axes, even, "mostly overhead", "mostly work")
+    plots.split(axes, even, "mostly launches", "mostly work")
     first, last = (128 * formula(*exercises.layer(rows), card)[0] for rows in (1, 2048))
     told = f"by formula {first:.2g} ms for one row, {last:.2g} for 2,048; measured {measured[1][0]:.2g} and {measured[1][-1]:.2g}"
     figures.show(
@@ -186,12 +231,33 @@ def show_formula(answer):
 def _work_equals_launch(card):
     """How many rows make the work of a layer as long as its launch, to the nearest thousand."""
     for rows in range(1000, 10**6, 1000):
-        if exercises.how_long(*exercises.layer(rows + 500), card)[0] >= 2 * card["overhead_ms"]:
+        if exercises.how_long(*exercises.layer(rows + 500), card)[0] >= 2 * card["launch_ms"]:
             return rows
-    raise ValueError(f"{card}: a million rows are still overhead")
+    raise ValueError(f"{card}: a million rows are still launches")
 
 
 # --- which card to rent --------------------------------------------------------------------------
 def show_cards():
     """Show the explorer of cards: forecast minutes and dollars of an epoch, for each of two jobs."""
     which_card.explore(jobs())
+
+
+def first_picture_b():
+    """Return (Figure, alt): a scheduler with one warp, and with four that wait for most of their time."""
+    picture = step_pictures.latency_hiding(places=4)
+    title = "While one warp waits, the scheduler runs another"
+    figure, places = plots.panels(title, 1, 2, (7.4, 2.2), sharey=True)
+    for axes, warps in zip(places, (1, 4), strict=True):
+        for box in picture.frames[warps][1]:
+            axes.broken_barh([(box.x, box.width)], (box.y, box.height), color=box.color)
+        axes.set(xlim=(0, picture.columns), ylim=(3.15, -0.1), xticks=[])
+        axes.set_xlabel(f"clock cycles with {warps} warp{'s' * (warps > 1)}")
+        axes.set_yticks((0.5, 2.1), ("scheduler", "warps"))
+        plots.tidy(axes)
+        axes.grid(visible=False)
+        axes.spines["bottom"].set_visible(False)
+    alt = (
+        "A scheduler over 880 clock cycles. With one warp, it has work in two short spells and idles between them; "
+        "with four, it has work four times as long."
+    )
+    return figure, alt

@@ -1,4 +1,6 @@
-"""The figures of lesson 02: a GPU that loses to a CPU, copies by size, and when the CPU wins."""
+"""The figures of lesson 02: where tensors live, copies by size, and when the CPU wins."""
+
+from types import SimpleNamespace
 
 from course import measurements
 from course.checks.core import CORRECT
@@ -14,6 +16,15 @@ WEIGHTS = 128 * 4096**2  # of the network that meets one input
 
 
 def first_picture():
+    """(Figure, alt): two tensors in two memories, and the link that their sum would have to cross."""
+    homes = {"x": SimpleNamespace(device="cuda:1"), "y": SimpleNamespace(device="cpu")}
+    figure, words = draw_homes(homes, "x + y fails: its two tensors are in two memories")
+    look = {"ha": "center", "va": "center", "fontsize": 15, "weight": "bold"}
+    figure.axes[0].text(6.37, 1.05, "✗", color=plots.TROUBLE, **look)
+    return figure, f"{words} x + y fails."
+
+
+def first_picture_b():
     """(Figure, alt): one input through 2.1 billion weights, on a CPU and on a GPU, with a copy of the weights and without."""
     cpu, gpu = (row["time_ms"] for row in _shapes(4096))
     fast, slow = _copy_ms(_fast_rate()), _copy_ms(_slow_rate())
@@ -46,8 +57,11 @@ def _shapes(width):
 HOMES = {"cuda:0": "cuda:0", "cpu": "cpu, the host", "cuda:1": "cuda:1"}  # from left to right
 
 
-def show_homes(values):
-    """Draw where `values` ({name: tensor}) live: on the host or on one of two GPUs; what isn't a tensor is Python's."""
+def draw_homes(values, title=""):
+    """(Figure, sentence): where `values` ({name: tensor}) live, on the host or on one of two GPUs.
+
+    What isn't a tensor is Python's, and on the host. ValueError for another device.
+    """
     living = {device: [] for device in HOMES}
     for name, value in values.items():
         device = str(getattr(value, "device", "cpu"))
@@ -59,7 +73,7 @@ def show_homes(values):
     told = (f"{', '.join(names) if few else len(names)} on {at}" for at, names in full.items())
     rows = max(2, *map(len, living.values()))
     figure = plots.blank_figure((7.4, 0.85 + 0.3 * rows))
-    plots.set_title(figure, ", ".join(told))
+    plots.set_title(figure, title or ", ".join(told))
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 9.47), ylim=(-0.1, rows + 0.75))
     axes.set_axis_off()
@@ -68,7 +82,7 @@ def show_homes(values):
     for link in (2.85, 6.15):
         axes.plot([link, link + 0.45], [rows / 2] * 2, color=plots.COPY, linewidth=1.5)
     lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
-    figures.show(figure, f"Three memories, joined by thin links. {'; '.join(lists)}.")
+    return figure, f"Three memories, joined by thin links. {'; '.join(lists)}."
 
 
 def _draw_home(axes, left, rows, device, names):
@@ -109,6 +123,12 @@ def times_as_long():
     """How many times as long 1,000 copies of 1,000 floats take as one copy of a million, by PyTorch's tutorial."""
     small, large = exercises.published_copies()
     return 1000 * small[1] / large[1]
+
+
+def pinned_first_ms():
+    """Milliseconds of 1,000 copies of a million floats, each pinned just before, by PyTorch's tutorial."""
+    rows = measurements.published("pinned_a10g").rows("many", build="1", way="blocking")
+    return next(row["time_ms"] for row in rows if row["tensors"] == "same, pinned just before")
 
 
 def show_small_copies(answer, times, device):
@@ -161,8 +181,13 @@ def _microseconds(group):
     return type(group)(group.kind, lines, group.sources)
 
 
-def show_crossing():
-    """Show published times of 2.1 billion weights in narrow and wide layers; return the GPU's ms for the narrowest."""
+def narrow_ms():
+    """Milliseconds of an RTX 4090 for one input through the narrowest layers, as published."""
+    return _shapes(128)[1]["time_ms"]
+
+
+def draw_crossing():
+    """(Figure, sentence, note): published times of 2.1 billion weights in narrow and in wide layers."""
     times = measurements.published("crossover_4090").group("time_ms", x="width", section="shape")
     times = times.renamed({label: label.removesuffix(", 16 cores") for label in times})
     (wide_cpu, wide_gpu), (cpu, gpu) = (
@@ -176,5 +201,4 @@ def show_crossing():
     figure.axes[0].set_ylim(bottom=5)
     told = f"Layers of 128: CPU {cpu:,.0f} ms, GPU {gpu:,.0f}; of 4,096: CPU {wide_cpu:.0f}, GPU {wide_gpu:.0f}."
     note = "Measured under WSL 2 (Linux inside Windows), where a launch takes longer than on Linux itself."
-    figures.show(figure, told, note)
-    return gpu
+    return figure, told, note

@@ -1,6 +1,6 @@
 """Exercises and quiz of lesson 03, Put a CNN on the GPU."""
 
-import copy
+import math
 
 import torch
 from torch import nn
@@ -9,80 +9,6 @@ from course.checks import expect
 from course.checks.core import NotAttempted, NotYet, call
 from course.checks.words import exercise, quiz
 from practice_gpus import practice_gpus
-
-# --- finish the network ---------------------------------------------------------------------------
-
-
-def finish(body, shape, classes):
-    twin = copy.deepcopy(body).to("meta")
-    features = twin(torch.empty(1, *shape, device="meta")).numel()
-    return nn.Sequential(body, nn.Flatten(), nn.Linear(features, classes))
-
-
-def _body(layers, log):
-    """A trained body: `layers` whose weights are all 0.25; it notes in `log` where real photos went through it."""
-
-    def note(module, inputs):
-        if not inputs[0].is_meta and type(inputs[0]) is torch.Tensor:
-            log.append(str(inputs[0].device))
-
-    body = nn.Sequential(*layers)
-    body[0].register_forward_pre_hook(note)
-    for parameter in body.parameters():
-        nn.init.constant_(parameter, 0.25)
-    return body
-
-
-_BODIES = (
-    ((3, 32, 32), 10, lambda: [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4)]),
-    ((1, 28, 28), 4, lambda: [nn.Conv2d(1, 4, 5), nn.BatchNorm2d(4), nn.Conv2d(4, 6, 3)]),
-    ((3, 40, 64), 3, lambda: [nn.Conv2d(3, 9, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()]),
-)
-
-
-def _check_finish(answer):
-    for shape, classes, layers in _BODIES:
-        log = []
-        network = call(answer, _body(layers(), log), shape, classes)
-        if log:
-            raise NotYet(
-                f"photos {shape}: a real photo went through the body, on {log[0]}. You can get the number "
-                "without any arithmetic: on which device do tensors have shapes only?"
-            )
-        features = nn.Sequential(*layers())(torch.empty(1, *shape)).numel()
-        _check_network(network, shape, classes, features)
-    return "three bodies finished, and not one photo was computed."
-
-
-def _check_network(network, shape, classes, features):
-    if not isinstance(network, nn.Module):
-        raise NotYet(f"finish(...) returned {type(network).__name__}, expected an nn.Module.")
-    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
-    weights = [module.weight for module in convolutions]
-    if not weights or weights[0].is_meta or not torch.all(weights[0] == 0.25):
-        raise NotYet(
-            "the network lacks the trained weights of the body. If you moved the body to meta, they are gone: "
-            "a module's .to moves the module itself. What could you move instead?"
-        )
-    linears = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    takes = linears[-1].in_features if linears else features
-    if takes != features:
-        raise NotYet(
-            f"photos {shape}: the linear layer takes {takes} values, and one photo delivers a different number. "
-            "How many photos did you count, and do you multiply channels, height and width?"
-        )
-    try:
-        logits = network(torch.rand(2, *shape))
-    except RuntimeError as error:
-        raise NotYet(
-            f"photos {shape}: a batch of two raised: {str(error).splitlines()[0]}. Between the body and "
-            "the linear layer, what makes each photo one row?"
-        ) from None
-    expect.tensor(logits, shape=(2, classes), what=f"for two photos {shape}, the result")
-
-
-flat = exercise("03.flat", _check_finish, finish, tool="finish")
-
 
 # --- register the buffer --------------------------------------------------------------------------
 
@@ -211,6 +137,27 @@ def _check_left(answer):
 
 
 left = exercise("03.left", _check_left, left_behind, tool="left_behind")
+
+
+# --- forecast the bend ----------------------------------------------------------------------------
+
+
+def fills_at(launches, launch_us, photo_us):
+    return math.ceil(launches * launch_us / photo_us)
+
+
+def _check_bend(answer):
+    for case in ((10, 80, 30), (160, 30, 480), (159, 30, 79.1), (159, 10, 79.1), (12, 10, 900)):
+        right = fills_at(*case)
+        found = expect.number(call(answer, *case), f"fills_at{case}")
+        if found != right:
+            why = bend.word(found, *case, right=right)
+            raise NotYet(f"fills_at{case}: got {found:.3g}, expected {right}. {why}".strip())
+    low, high = (fills_at(159, launch_us, 79.1) for launch_us in (10, 80))
+    return f"by forecast, our network fills an H100 from {low} photos on with a fast CPU, and from {high} on with a slow one."
+
+
+bend = exercise("03.bend", _check_bend, fills_at)
 
 
 QUIZ = quiz("03")

@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from course import measurements, photos
+from course.checks.core import CORRECT
+from course.lesson03 import exercises
 from course.show import figures
 from helpers import plots
 from helpers.plots import CARD
@@ -14,6 +16,7 @@ from practice_gpus import practice_gpus
 
 CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}  # of NVIDIA's table
 BATCHES = (1, 4, 16, 64, 256)
+LAUNCHES = 159  # of our network for one batch
 FIRST = 10  # kernels that are drawn
 TOP = 2  # names of a photo in the first picture
 SIDE = 208  # pixels of a photo on the page
@@ -97,26 +100,30 @@ def seen(network, photo, *asked, file=None):
         Path(file).write_bytes(figures.png(figure))
 
 
-def by_batch(times, device):
-    """Show milliseconds per batch by photos: `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
-    name = "this CPU" if device.type == "cpu" else "this GPU"
+def _of_nvidia():
+    """The Group of milliseconds per batch of ResNet-50, as NVIDIA published them: {card: (batches, ms)}."""
     where = {"x": "batch", "section": "inference", "precision": "FP32"}
     cards = measurements.published("resnet50_nvidia").group(
         "images_per_s", device=[*CARDS], **where
     )
-    cards = cards.renamed({device: f"{card}, ResNet-50" for device, card in CARDS.items()})
-    here = plots.here({name: (list(times), list(times.values()))})
     there = {
-        label: (sizes, [1000 * size / rate for size, rate in zip(sizes, rates, strict=True)])
-        for label, (sizes, rates) in cards.items()
+        f"{CARDS[device]}, ResNet-50": (sizes, [1000 * n / rate for n, rate in zip(sizes, rates)])
+        for device, (sizes, rates) in cards.items()
     }
+    return type(cards)(cards.kind, there, cards.sources)
+
+
+def by_batch(times, device):
+    """(Figure, sentence): ms per batch by photos, `times` here, {batch: ms}, and NVIDIA's of a T4 and a V100."""
+    name = "this CPU" if device.type == "cpu" else "this GPU"
+    here = plots.here({name: (list(times), list(times.values()))})
+    there = _of_nvidia()
     [(_, ours)] = here.values()
     v100 = dict(zip(*there["V100, ResNet-50"], strict=True))
     eight = f"{v100[8] / v100[1]:.1f} with ResNet-50 on a V100"
     title = f"Eight photos: {times[8] / times[1]:.1f} times one photo's time here, {eight}"
     axes = ("photos in a batch (log scale)", "milliseconds per batch (log scale)")
-    groups = [here, type(cards)(cards.kind, there, cards.sources)]
-    figure = plots.lines(groups, title, *axes, logx=True, logy=True)
+    figure = plots.lines([here, there], title, *axes, logx=True, logy=True)
     figure.axes[0].set_xticks(BATCHES, BATCHES)
     label = next(text for text in figure.axes[0].texts if text.get_text().startswith(name))
     label.set(ha="right", position=(-9, 3))  # to its right are the others' lines
@@ -124,20 +131,53 @@ def by_batch(times, device):
         f"{label}: {ys[0]:.3g} for one photo, {ys[-1]:.3g} for {xs[-1]}"
         for label, (xs, ys) in there.items()
     )
-    figures.show(
-        figure,
-        f"Milliseconds per batch. {name}: {ours[0]:.3g} for one photo, {ours[-1]:.3g} for {max(times)}; {told}.",
-    )
+    first = f"{name}: {ours[0]:.3g} for one photo, {ours[-1]:.3g} for {max(times)}"
+    return figure, f"Milliseconds per batch. {first}; {told}."
+
+
+def waited_ms():
+    """Milliseconds that a photo waits in a batch of 1,024 on an RTX 3090, as Hugging Face published them."""
+    rows = measurements.published("timm_infer_3090").rows(network="efficientnet_lite0")
+    return next(row["time_ms"] for row in rows if row["batch"] == 1024)
 
 
 @functools.cache
-def _forecast(batch):
-    """The Forecast of the pretrained network on an H100 under inference_mode."""
-    with practice_gpus(1, memory="80 GiB", card="H100 SXM", values=False) as clocked:
+def _forecast(batch, card="H100 SXM"):
+    """The Forecast of the pretrained network on a card under inference_mode."""
+    with practice_gpus(1, memory="80 GiB", card=card, values=False) as clocked:
         network = photos.pretrained().cuda()
         x = torch.empty(batch, 3, 224, 224, device="cuda")
         with torch.inference_mode():
             return clocked.forecast(lambda: network(x))
+
+
+def photo_us(card="H100 SXM"):
+    """Microseconds of GPU work per photo by forecast, in a batch of 256."""
+    spans = _forecast(BATCHES[-1], card).queue.spans
+    return 1e6 * sum(span.end - span.start for span in spans if span.row != "cpu") / BATCHES[-1]
+
+
+def show_bend(answer, launch_us=30):
+    """Show ms per batch by forecast for two cards, and where `answer` (ours until it is right) has each line bend."""
+    right = exercises.bend.outcome(answer).status == CORRECT
+    fills_at = answer if right else exercises.fills_at
+    lines = {
+        card: (list(BATCHES), [1000 * _forecast(batch, card).queue.finish() for batch in BATCHES])
+        for card in ("T4", "H100 SXM")
+    }
+    bends = {card: fills_at(LAUNCHES, launch_us, photo_us(card)) for card in lines}
+    whose = "your" if right else "our"
+    title = (
+        f"By {whose} formula, a T4 is full at {bends['T4']} photos, an H100 at {bends['H100 SXM']}"
+    )
+    axes = ("photos in a batch (log scale)", "milliseconds per batch (log scale)")
+    figure = plots.lines(plots.forecast(lines), title, *axes, logx=True, logy=True)
+    [place] = figure.axes
+    place.set_xticks(BATCHES, BATCHES)
+    for bend in bends.values():
+        place.axvline(bend, color=plots.FAINT, linestyle=":", linewidth=1.5)
+    words = (f"{card} {ys[0]:.2g} for 1, {ys[-1]:.3g} for 256" for card, (_, ys) in lines.items())
+    figures.show(figure, f"{title}. Milliseconds by forecast: {'; '.join(words)}.")
 
 
 def busy(batch):
@@ -174,3 +214,27 @@ def _lanes(axes, rows, end):
     axes.tick_params(axis="y", labelcolor=plots.INK)
     axes.set(xlim=(0, end), xlabel=f"µs, until the first {FIRST} kernels have run; gray: waiting")
     axes.grid(False, axis="y")
+
+
+def first_picture_b():
+    """(Figure, alternative text): a T4 and a V100 take equally long for one photo, and not for 256."""
+    there = _of_nvidia()
+    panels = {}
+    for place, title in ((0, "ms for 1 photo"), (-1, "ms for 256 photos")):
+        panels[title] = {
+            card.removesuffix(", ResNet-50"): ys[place] for card, (_, ys) in there.items()
+        }
+    title = "One photo takes a V100 as long as a T4; 256 photos don't"
+    figure, axes = plots.panels(title, 1, 2, (7.4, 1.7))
+    for drawn, (name, bars) in zip(axes, panels.items(), strict=True):
+        told = {card: f"{ms:.3g}" for card, ms in bars.items()}
+        plots.draw_bars(drawn, {card: {"GPU": ms} for card, ms in bars.items()}, words=told)
+        drawn.set_title(name, loc="left", fontsize=10, color=plots.FAINT)
+        drawn.set_xticks([])
+        drawn.grid(False)
+    plots.sources(figure, *there.sources)
+    told = "; ".join(
+        f"{name}: " + ", ".join(f"{c} {ms:.3g}" for c, ms in bars.items())
+        for name, bars in panels.items()
+    )
+    return figure, f"Bars for ResNet-50, {told}."

@@ -219,7 +219,9 @@ def _check_survives(answer, path):
         ) from None
 
 
-checkpoint = exercise("04.checkpoint", _check_checkpoint, save_checkpoint, tool="save_checkpoint")
+checkpoint = exercise(
+    "04.checkpoint", _check_checkpoint, save_checkpoint, tool="save_checkpoint", letter="b"
+)
 
 
 # --- four bugs ----------------------------------------------------------------------------------

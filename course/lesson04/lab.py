@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable
 
 import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from course import photos
 from course.measurements import measure
@@ -21,6 +24,29 @@ def features(network, data: photos.Photos) -> torch.Tensor:
     with torch.inference_mode():
         parts = [network(photos.prepare(x.to(device))).cpu() for x in data.images.split(8)]
     return torch.cat(parts)  # outside inference_mode, so that training can use it
+
+
+def loaders(body: nn.Module, train: photos.Photos, test: photos.Photos) -> list[DataLoader]:
+    """Return loaders of the features that `body` sees in `train`, shuffled, and in `test`, 12 at a time, with labels."""
+    sets = [TensorDataset(features(body, data), data.labels) for data in (train, test)]
+    return [DataLoader(each, 12, shuffle=each is sets[0]) for each in sets]
+
+
+def new_head(classes: int) -> nn.Module:
+    """Return the head of page 04, with the same random weights each time: [n, 1280] to [n, classes]."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, classes))
+
+
+def two_passes(head: nn.Sequential, x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
+    """Return the norm of a head's gradient after one backward pass and after another on the same batch."""
+    head.eval()  # no dropout, so that both passes do the same
+    head.zero_grad()
+    sizes = []
+    for _ in range(2):
+        F.cross_entropy(head(x), y).backward()
+        sizes.append(head[1].weight.grad.norm().item())
+    return sizes[0], sizes[1]
 
 
 def full_step(data: photos.Photos, device: torch.device | str, train_step: Callable, count: int):

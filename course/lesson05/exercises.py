@@ -141,7 +141,7 @@ def _check_other_error(answer, error):
     )
 
 
-largest = exercise("05.largest", _check_largest, largest_batch, tool="largest_batch")
+largest = exercise("05.largest", _check_largest, largest_batch, tool="largest_batch", letter="b")
 
 
 # --- accumulate ------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def _equal(found, expected):
     return all(torch.allclose(a, b, rtol=1e-7, atol=1e-10) for a, b in zip(found, expected))
 
 
-accumulation = exercise("05.accumulation", _check_accumulate, accumulate)
+accumulation = exercise("05.accumulation", _check_accumulate, accumulate, letter="b")
 
 
 QUIZ = quiz("05")

@@ -8,9 +8,11 @@ from torch.utils.checkpoint import checkpoint
 
 from course import measurements, photos
 from course.checks.core import chosen
+from course.lesson05 import lora
 from course.lesson05.exercises import accumulate, accumulation
 from course.lesson05.memory import draw_step, in_total
 from helpers import plots
+from helpers.memory import MIB
 from helpers.training import train_step
 from practice_gpus import practice_gpus
 
@@ -43,6 +45,26 @@ def mountain(make_model):
 
 # --- the photo network ------------------------------------------------------------------------------
 def first_picture():
+    """Return (Figure, alternative text): what a step on 64 photos holds over time, by forecast, and what is known of it."""
+    sizes, _ = _forecast(accumulate, *WAYS["64 at once"])
+    peak = plots.number(max(sizes))
+    title = f"64 photos in one training step: {peak} MiB at the peak (forecast)"
+    figure, axes = plots.new_figure(
+        title, "from the start of the step to its end", "MiB in use", (7.4, 3)
+    )
+    axes.fill_between(range(len(sizes)), sizes, color=plots.WAIT + "66")
+    axes.set(xlim=(0, len(sizes)), ylim=(0, 1.12 * max(sizes)), xticks=[])
+    axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
+    network = sum(p.nbytes for p in _photo_network().parameters()) / MIB
+    images = 64 * 3 * photos.SIZE**2 * 4 / MIB
+    words = f"the network: {network:.0f} MiB\n64 photos: {images:.0f} MiB\nthe rest: ?"
+    plots.note(axes, words, (0.66 * len(sizes), 0.5 * max(sizes)), (1, 0), fontsize=13)
+    plots.note(axes, "?", (0.28 * len(sizes), 0.42 * max(sizes)), (0, 0), fontsize=40)
+    told = f"the network is {network:.0f} MiB and the photos {images:.0f}"
+    return figure, f"{title}, of which {told}."
+
+
+def first_picture_b():
     """Return (Figure, alternative text): a step on 64 photos, before and after all that saves memory; forecasts."""
     ways = WAYS["64 at once"], WAYS["+ checkpoints"]
     plain, saving = (_forecast(accumulate, *way) for way in ways)
@@ -175,3 +197,42 @@ def draw_bert():
     axes.set(xlim=(0, 18), ylim=(len(parts) - 0.5, -0.7))
     plots.sources(figure, f"published: {data.source}, 512 sequences of 512 tokens")
     return figure, f"{title}. {'; '.join(f'{words}: {each}' for words, each in told.items())}."
+
+
+# --- LoRA: a forecast beside what was published ---------------------------------------------------
+LORA = {  # our words: bits of a weight and texts in a step, as LitGPT's table has them
+    "16 bits, one text": ("bfloat16", 1),
+    "16 bits, two texts": ("bfloat16", 2),
+    "4 bits, one text": ("nf4", 1),
+}
+
+
+def draw_lora(model="Llama 2 7B"):
+    """Return (Figure, sentence): the peak of LoRA's training of `model`, by forecast and as LitGPT published it."""
+    data = measurements.published("litgpt_memory")
+    rows = {(r["bits"], r["batch"]): r["memory_gb"] for r in data.rows("lora", model=model)}
+    found = {}
+    for words, way in LORA.items():
+        found[words] = lora.peak_gb(model, *way), rows[way]
+    title = (
+        f"LoRA of {model}: each forecast within {_worst(found.values()):.0%} of the published peak"
+    )
+    figure, axes = plots.new_figure(title, "GB at the peak", size=(7.2, 3.1))
+    for y, (forecast, measured) in enumerate(found.values()):
+        axes.barh(y - 0.2, measured, 0.36, color=plots.GPU)
+        look = {"facecolor": plots.GPU + "22", "edgecolor": plots.GPU, "linewidth": 1.4}
+        axes.barh(y + 0.2, forecast, 0.36, **look)
+        plots.note(axes, f"{plots.number(measured)}  published", (measured, y - 0.2))
+        plots.note(axes, f"{plots.number(forecast)}  forecast", (forecast, y + 0.2))
+    plots.tidy(axes)
+    axes.set_yticks(range(len(found)), found)
+    axes.tick_params(axis="y", labelcolor=plots.INK)
+    axes.grid(False, axis="y")
+    axes.set(xlim=(0, 37), ylim=(len(found) - 0.5, -0.5))
+    plots.sources(figure, f"published: {data.source}, on an A100 of 40 GB")
+    told = (f"{words}: published {b:.1f} GB, forecast {a:.1f}" for words, (a, b) in found.items())
+    return figure, f"{title}. {'; '.join(told)}."
+
+
+def _worst(pairs):
+    return max(abs(forecast / measured - 1) for forecast, measured in pairs)

@@ -1,44 +1,21 @@
-"""What lesson 05 counts memory with: blocks by line, the peak of a step, a transformer of 7 billion parameters."""
+"""What page 05b forecasts: the peak of a step of a transformer of 7 billion parameters."""
 
-from collections import Counter
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from course.lesson05.memory import source_line
-from helpers.memory import format_bytes
-from practice_gpus.traces import snapshots
+from practice_gpus import practice_gpus
 
 
-def print_held(snapshot: dict) -> None:
-    """Print the three lines that allocated most of what is in use in `snapshot`, a result of `_snapshot()`.
-
-    A snapshot has segments, a segment blocks; a block in use has its size and its stack of calls, the frames. What was
-    allocated before recording began has none, and counts as one line.
-    """
-    held: Counter[str] = Counter()
-    for segment in snapshot["segments"]:
-        for block in segment["blocks"]:
-            if block["state"] == "active_allocated":
-                frames = snapshots.frames_of(block)
-                line = source_line(frames) or snapshots.line(frames) or snapshots.NO_FRAMES
-                held[line] += block["size"]
-    for line, size in held.most_common(3):
-        print(f"{format_bytes(size):>9}  {line}")
-
-
-def peak_of_a_step(make_model: Callable[[], nn.Module], train_step: Callable) -> int:
-    """Return the peak in bytes of the second step (Adam's state is there) of that model on 2,048 rows."""
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    model = make_model()
-    adam = torch.optim.Adam(model.parameters())
-    x = torch.zeros(2048, 1024, device="cuda")
-    y = torch.zeros(2048, dtype=torch.long, device="cuda")
-    for _ in range(2):
-        train_step(model, x, y, adam)
-    return torch.cuda.max_memory_allocated() - before
+def peak_of_transformer(train_step: Callable) -> tuple[int, int]:
+    """Return (parameters, bytes at the peak) of one step of `transformer` with AdamW on 2,048 tokens; a forecast."""
+    with practice_gpus(1, memory="80 GiB", values=False), torch.device("cuda"):
+        model = transformer()
+        tokens = torch.zeros(1, 2048, dtype=torch.long)
+        adam = torch.optim.AdamW(model.parameters())
+        train_step(model, tokens, tokens.flatten(), adam)
+        return sum(p.numel() for p in model.parameters()), torch.cuda.max_memory_allocated()
 
 
 def transformer() -> nn.Module:

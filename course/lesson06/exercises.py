@@ -1,7 +1,9 @@
-"""Exercises and quiz of lesson 06, Use several GPUs."""
+"""Exercises and quiz of lesson 06, Use several GPUs, and of page 06b."""
 
+import contextlib
 import os
 import random
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -80,7 +82,7 @@ def ring_all_reduce(x, rank, ranks, send, recv):
 
 def _check_ring(answer):
     for ranks, size in ((2, 6), (4, 8), (3, 10), (5, random.randint(20, 40))):
-        tensors = [torch.randint(-9, 9, (size,)).double() for _ in range(ranks)]
+        tensors = [torch.randint(1, 1_000_000, (size,)).double() for _ in range(ranks)]
         before = [tensor.clone() for tensor in tensors]
         where = f"with {ranks} ranks and {size} numbers"
         try:
@@ -119,7 +121,28 @@ def _judge_bytes(sent, ranks, size, where):
         )
 
 
-ring = exercise("06.ring", _check_ring, ring_all_reduce, tool="ring_all_reduce")
+ring = exercise("06.ring", _check_ring, ring_all_reduce, tool="ring_all_reduce", letter="b")
+
+
+# --- gradients that stay at home ------------------------------------------------------------------------
+@contextlib.contextmanager
+def ddp_of_one(model: torch.nn.Module) -> Iterator[tuple[DistributedDataParallel, list[float]]]:
+    """Give (`model` in DDP, [MB of each all-reduce so far]) in a group of one process, where nothing is sent."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        ddp = DistributedDataParallel(model)
+        sent: list[float] = []
+        ddp.register_comm_hook(sent, _note)
+        yield ddp, sent
+    finally:
+        dist.destroy_process_group()
+
+
+def _note(sent, bucket):
+    sent.append(bucket.buffer().nbytes / 1e6)
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
 
 
 # --- when another GPU helps ----------------------------------------------------------------------------
@@ -147,7 +170,7 @@ def _check_speedup(answer):
     return "five offers: fast and slow links, two GPUs and more, one bucket and many."
 
 
-worth = exercise("06.worth", _check_speedup, speedup, tool="speedup")
+worth = exercise("06.worth", _check_speedup, speedup, tool="speedup", letter="b")
 
 
 QUIZ = quiz("06")

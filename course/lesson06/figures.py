@@ -3,6 +3,7 @@
 import json
 
 import torch
+from matplotlib.patches import Rectangle
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,37 +18,54 @@ from helpers import plots
 
 # --- the same gradient --------------------------------------------------------------------------------
 def first_picture():
-    """Return (Figure, alternative text): the gradients of the lesson's two shards, their mean, and the whole batch's."""
+    """Return (Figure, alternative text): one batch through two GPUs, and through one; one number of each gradient."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).double()
     x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
     parts = (slice(0, 3), slice(3, 6), slice(0, 6))
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
-    first, second, whole = (torch.autograd.grad(loss, model[0].bias)[0] for loss in losses)
-    order = (first - second).abs().argsort()[-6:]
-    first, second, whole = first[order], second[order], whole[order]
-    mean = (first + second) / 2
-    title = "The two GPUs disagree, and their mean is the gradient of the whole batch"
-    labels = ("six of the network's 195 parameters", "gradient")
-    figure, axes = plots.new_figure(title, *labels, size=(7.4, 3.0))
-    places = range(len(whole))
-    axes.vlines(places, first, second, color=plots.RULE, linewidth=3)
-    axes.plot(places, first, "^", color=plots.GREENS[2])
-    axes.plot(places, second, "v", color=plots.GREENS[0])
-    axes.plot(places, whole, "o", color=plots.INK, fillstyle="none", markersize=11)
-    axes.plot(places, mean, "x", color=plots.COMM, markersize=7)
-    axes.set(xticks=[], xlim=(-0.5, 7.2))
-    told = (
-        ("GPU 0", first[-1], plots.GREENS[2], "^"),
-        ("GPU 1", second[-1], plots.GREENS[0], "v"),
-        ("mean of both", mean[-1], plots.COMM, "x"),
-        ("whole batch", whole[-1] + 0.015, plots.INK, "o"),
-    )
-    for words, height, color, mark in told:
-        axes.plot(5.4, height, mark, color=color, fillstyle="none" if mark == "o" else "full")
-        plots.note(axes, words, (5.55, height), (1, 0), fontsize=10)
-    off = max((grad - whole).abs().max() for grad in (first, second))
-    return figure, f"A half is off by up to {off:.2f}; their mean is the whole batch's gradient."
+    found = [torch.autograd.grad(loss, model[0].bias)[0][0].item() for loss in losses]
+    title = "Half a batch each: the mean of the two gradients is the whole batch's"
+    figure, axes = plots.drawing(title, size=(7.4, 2.8))
+    axes.set(xlim=(0, 100), ylim=(0, 37))
+    for row, (name, samples, grad) in enumerate(
+        zip(("GPU 0", "GPU 1", "one GPU"), ("012", "345", "012345"), found, strict=True)
+    ):
+        middle = (31, 20, 5)[row]
+        _samples(axes, samples, middle)
+        _arrow(axes, 27, 34, middle)
+        _box(axes, name, 34, middle, 16, plots.GREENS[1])
+        _arrow(axes, 50, 56, middle)
+        axes.text(57, middle, f"{grad:+.4f}", va="center", fontsize=11, color=plots.INK)
+    for middle, end in ((31, 27.5), (20, 23.5)):
+        axes.annotate("", (73, end), (67.5, middle), arrowprops=_look(plots.COMM))
+    _box(axes, "all-reduce:\nthe mean", 73, 25.5, 15, plots.COMM)
+    axes.text(89, 25.5, f"{sum(found[:2]) / 2:+.4f}", va="center", fontsize=11, color=plots.COMM)
+    axes.text(67.5, 5, "the same number", va="center", fontsize=9.5, color=plots.FAINT)
+    axes.text(57, 36, "gradient", va="center", fontsize=9, color=plots.FAINT)
+    axes.text(1, 36, "batch of six samples", va="center", fontsize=9, color=plots.FAINT)
+    alt = "One number of the gradient: GPU 0 {:+.4f}, GPU 1 {:+.4f}; one GPU with the whole batch {:+.4f}, their mean."
+    return figure, alt.format(*found)
+
+
+def _look(color):
+    return {"arrowstyle": "-|>", "color": color, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
+
+
+def _arrow(axes, begin, end, y):
+    axes.annotate("", (end, y), (begin, y), arrowprops=_look(plots.FAINT))
+
+
+def _box(axes, words, left, middle, width, color):
+    axes.add_patch(Rectangle((left, middle - 4), width, 8, facecolor=color))
+    center = left + width / 2, middle
+    axes.text(*center, words, ha="center", va="center", fontsize=9.5, color="white")
+
+
+def _samples(axes, samples, middle):
+    for sample in samples:
+        left = 1 + 4.2 * int(sample)
+        axes.add_patch(Rectangle((left, middle - 2), 3.6, 4, facecolor=plots.MEMORY["batch"]))
 
 
 PARTS = (plots.GREENS[2], plots.GPU, plots.COMM)  # forward, backward, all-reduce
@@ -78,16 +96,16 @@ def show_overlap():
             rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
             rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
     title = "351 MB of gradients: what sticks out after backward is exposed (forecast)"
-    shown = [row for row in rows if row[0] == 1 and row[2] in (0, 25)]
+    shown = [row for row in rows if row[0] == 0 and row[2] in (0, 25)]
     said = [[*told.places][row[6]] for row in shown if row[3] == 3]
     alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
     still = _overlap_still(shown, title, said)
-    vega.show(_overlap_chart(rows, end, title, told), still, f"Over a network, {alt}.")
+    vega.show(_overlap_chart(rows, end, title, told), still, f"Over NVLink, {alt}.")
 
 
 def _overlap_chart(rows, end, title, told):
     exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
-    radios = (("link", LINKS, LINKS[1], "link "), ("bucket", [*BUCKETS], 200, "bucket, MiB "))
+    radios = (("link", LINKS, LINKS[0], "link "), ("bucket", [*BUCKETS], 25, "bucket, MiB "))
     chosen = f"indexof({json.dumps(LINKS)}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
     labels = f"{json.dumps([*LANES[:2], 'in buckets'])}[floor(datum.value / 3)]"
     axis = {"values": [1, 4, 7], "labelExpr": labels, "grid": False, "domain": False, "title": None}
@@ -142,14 +160,14 @@ def _overlap_chart(rows, end, title, told):
 
 def _overlap_still(rows, title, told):
     figure, axes = plots.new_figure(
-        title, f"ms, over the network of {MEASURED_ON[1]}", size=(7.3, 2.9)
+        title, f"ms, over the NVLink of {MEASURED_ON[0]}", size=(7.3, 2.9)
     )
     for _, lane, _, part, begin, end, _ in rows:
         place = lane + (0.17 if part == 2 else -0.17)
         if part < 3:
             axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
     names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in zip(LANES, told, strict=True)]
-    axes.set(xlim=(0, SHOWN[1]))
+    axes.set(xlim=(0, SHOWN[0]))
     axes.set_yticks(range(3), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
@@ -221,3 +239,35 @@ def draw_straggler(joins):
             axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
     plots.sources(figure, trace.source)
     return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."
+
+
+# --- hidden and exposed -------------------------------------------------------------------------------
+def first_picture_b():
+    """Return (Figure, alternative text): a GPT's step on eight H100s, its buckets sent over NVLink and over PCIe."""
+    forecast, model = gpt_step(1)
+    begin, end = backward_ms(forecast.on("H100 SXM"))
+    title = "NVLink hides 351 MB of gradients behind backward; over PCIe, they stick out"
+    unit = "ms, forecast for each of eight H100s, all-reduces at published rates"
+    figure, axes = plots.new_figure(title, unit, size=(7.4, 2.8))
+    told = []
+    for row, link in enumerate(("NVLink", "PCIe (direct)")):
+        sent = all_reduces(model, begin, end, 25 * MIB, 8, link)
+        late = sent[-1][1] - end
+        for part, start, stop in [
+            (0, 0, begin),
+            (1, begin, end),
+            *((2, *s) for s in cut(sent, end)),
+        ]:
+            face = PARTS[part] + ("AA" if stop > end + 0.01 else "30")
+            look = {"facecolor": face, "edgecolor": PARTS[part]}
+            axes.barh(2.3 * row + (part == 2), stop - start, 0.8, start, **look)
+        for words, start, stop in (("forward", 0, begin), ("backward", begin, end)):
+            place = (start + stop) / 2, 2.3 * row
+            axes.text(*place, words, ha="center", va="center", fontsize=9, color=plots.INK)
+        plots.note(axes, f"{late:.1f} ms exposed", (sent[-1][1], 2.3 * row + 1))
+        told.append(f"over {link.split()[0]}, {late:.1f} ms are exposed")
+    axes.set_yticks([0, 1, 2.3, 3.3], ["compute", "NVLink", "compute", "PCIe"])
+    axes.set(xlim=(0, 35))
+    axes.invert_yaxis()
+    axes.grid(False)
+    return figure, f"Forecast of a step on eight H100s: {' and '.join(told)}."

@@ -6,15 +6,17 @@ import random
 import statistics
 import time
 import warnings
+from collections.abc import Callable
 from unittest import mock
 
 import torch
 
 from course import photos
-from course.checks import expect
+from course.checks import expect, my_tools
 from course.checks.core import NotYet, call, chosen
 from course.checks.watch import GPU, Watched, count_waits, waits_and_result
 from course.checks.words import exercise, quiz
+from course.lesson02.exercises import move_batch
 from course.lesson07.limits import examine
 from course.lesson07.limits import exercise as limit
 from helpers.training import train_step
@@ -51,11 +53,21 @@ def on_h100(run_epoch, find=None):
         return lines, h100.forecast(lambda: run_epoch(model, batches, optimizer))
 
 
-CHANGES = {  # what costs time, as a forecast names it: what to do about it
-    "waits": "waiting less often",
-    "cpu work": "preparing the images elsewhere",
-    "unpinned copies": "copying from pinned memory",
+WAITS_FOR = {  # line of the lesson: what Python needs from the GPU there
+    "x.max().item()": "a value",
+    "bool(x.max() > 0.5)": "a value",
+    "x.cpu()": "a copy",
+    "x.nonzero()": "the size of its result",
+    "x[x > 0.5]": "the size of its result",
+    "host.to('cuda')": "a copy, because host isn't pinned",
+    "x[[0, 1]]": "a copy of the index",
+    "torch.tensor([1.0], device='cuda')": "a copy",
 }
+
+
+def tools() -> tuple[Callable, Callable]:
+    """Return `move_batch` and `train_step`: the learner's where kept, otherwise the course's."""
+    return my_tools.mine("move_batch", move_batch), my_tools.mine("train_step", train_step)
 
 
 # --- an honest stopwatch ------------------------------------------------------------------------

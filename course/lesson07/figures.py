@@ -2,8 +2,13 @@
 
 import torch
 
+from course import timeline
 from course.lesson07.loop import draw_lanes, forecast_spans, lay_out
+from course.measurements import traces
 from course.show import figures
+from course.show.widgets import choice, explore, slider
+from course.timeline import reading
+from course.timeline.rows import lay_out as lay_out_trace
 from helpers import plots
 from practice_gpus import practice_gpus
 
@@ -40,8 +45,8 @@ def _timeline(spans, title, whole, height):
     return figure, axes
 
 
-def show_call(returned, finished):
-    """Show a call that came back after `returned` ms and was done after `finished` ms."""
+def draw_call(returned, finished):
+    """Return (Figure, sentence) of a call that came back after `returned` ms and was done after `finished` ms."""
     back, done = (plots.number(ms, 2) for ms in (returned, finished))
     spans = [
         ("CPU", f"launch, {back} ms", 0, returned),
@@ -50,7 +55,7 @@ def show_call(returned, finished):
     ]
     title = f"The call returns after {back} ms; the GPU is done after {done}"
     figure, _ = _timeline(spans, title, finished, 2.1)
-    figures.show(figure, f"{title}. Python is blocked in synchronize meanwhile.")
+    return figure, f"{title}. Python is blocked in synchronize meanwhile."
 
 
 def queue(python, device, wait):
@@ -63,6 +68,16 @@ def queue(python, device, wait):
     title = f"Six steps take {total:.0f} ms; the GPU is busy {busy:.0%} of the time"
     figure, _ = _timeline(spans, title, 6 * 40, 2.1)  # the slowest that the lesson offers
     return figure, f"{title}."
+
+
+def explore_queue():
+    """Show `queue` with its choices: how long Python and the GPU take, and when Python synchronizes."""
+    explore(
+        queue,
+        python=slider("Python prepares (ms)", [5, 10, 15, 20], 20),
+        device=slider("GPU computes (ms)", [5, 10, 15, 20], 20),
+        wait=choice("Synchronize", ["at the end", "after every step"], "after every step"),
+    )
 
 
 def show_stopwatch(stopwatch, images):
@@ -134,3 +149,14 @@ def show_before_and_after(before, after):
     )
     alt = f"{title}. At first, the GPU has long gaps; then short ones."
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)
+
+
+def first_picture_b():
+    """Return (Figure, alternative text): 30 ms of a step on an A100, where no kernel runs for most of the time."""
+    trace = traces.case("5a").between(60_000, 90_000)
+    idle = 1 - reading.busy_share(trace)
+    title = f"An A100 in training: no kernel runs for {idle:.0%} of this time"
+    figure = timeline.draw(lay_out_trace(trace, 120), title)
+    plots.sources(figure, trace.source)
+    alt = "Timeline of 30 ms: Python is busy throughout, launches follow each other, and short kernels have long gaps."
+    return figure, f"{title}. {alt}"

@@ -1,4 +1,4 @@
-"""Lesson 07: four steps whose code the reader doesn't see, and the exercise that asks until when a limit holds."""
+"""Page 07b: four steps whose code the reader doesn't see, and the exercise that asks until when a limit holds."""
 
 from functools import cache
 
@@ -93,4 +93,4 @@ def _memory(batch):
     return bandwidth / card.bandwidth > rate / card.fp32, told
 
 
-exercise = words.exercise("07.limit", _check, REFERENCE)
+exercise = words.exercise("07.limit", _check, REFERENCE, letter="b")

@@ -1,4 +1,4 @@
-"""Exercises and quiz of lesson 08, Make it fast."""
+"""Exercises and quiz of lessons 08, 08b and 08c."""
 
 import copy
 import math
@@ -12,7 +12,7 @@ from course.checks.core import NotYet, call, chosen
 from course.checks.words import exercise, quiz
 from course.gpt import TinyGPT
 from course.gpt.forecasts import recorded, tiny_gpt
-from course.lesson08.steps import CHANGES, LABELS, STEPS, examine, gain, tests_of
+from course.lesson08.steps import CHANGES, LABELS, STEPS, examine, gain, photo_step, tests_of
 from course.lesson08.tree import forecast_step, three_tests
 from practice_gpus import practice_gpus
 
@@ -21,46 +21,8 @@ __all__ = [
     "chosen",
     "examine",
     "forecast_step",
+    "photo_step",
 ]
-
-
-def clipped_step(loss, model, optimizer, scaler, most):
-    scaler.scale(loss).backward()
-    scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), most)
-    scaler.step(optimizer)
-    scaler.update()
-
-
-SCALE = 1024.0
-
-
-def _one_step(answer, gradient, most):
-    """How far the weight moves, as a tensor, and the scaler after one step on a loss with this `gradient`."""
-    model = nn.Linear(len(gradient), 1, bias=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
-    before = model.weight.detach().clone()
-    call(answer, model(torch.tensor([gradient])).sum(), model, optimizer, scaler, most)
-    return (before - model.weight.detach()).flatten(), scaler
-
-
-def _check_clip(answer):
-    for gradient, most in (([3.0, 4.0], 1.0), ([30.0, 40.0], 2.0), ([0.3, 0.4], 1.0)):
-        true = math.hypot(*gradient)
-        size = _one_step(answer, gradient, most)[0].norm().item()
-        if not math.isclose(size, min(true, most), rel_tol=1e-2):
-            told = f"the gradient has length {true:.3g}, the limit is {most:g}, and the step had length {size:.3g}."
-            raise NotYet(f"{told} {clip.word(size, size=size, true=true, most=most)}")
-    moved, scaler = _one_step(answer, [math.inf, 1.0], 1.0)
-    if not torch.equal(moved, torch.zeros(2)):
-        raise NotYet("the gradient overflowed, and the weights became nan: scaler.step skips it.")
-    if scaler.get_scale() == SCALE:
-        raise NotYet("a gradient overflowed, and the scale stayed: who calls scaler.update()?")
-    return "clipped to the length asked for, whatever the scale; an overflow is skipped and halves the scale."
-
-
-clip = exercise("08.clip", _check_clip, clipped_step)
 
 
 def forecast_card(make_step, card):
@@ -71,7 +33,7 @@ def forecast_card(make_step, card):
     return {"ms": forecast.ms, "range": forecast.range, "bound": forecast.bound}
 
 
-LIMITS = ("overhead", "compute", "memory", "CPU or copies")
+LIMITS = ("launches", "arithmetic", "memory", "copies")
 HELPS = 1.3  # times the throughput that a change must bring to count
 
 
@@ -112,9 +74,9 @@ diagnosis = exercise(
     _check_diagnosis,
     {
         "A": ("memory", "16 bits"),
-        "B": ("overhead", "CUDA graph"),
-        "C": ("compute", "16 bits"),
-        "D": ("compute", "TF32"),
+        "B": ("launches", "CUDA graph"),
+        "C": ("arithmetic", "16 bits"),
+        "D": ("arithmetic", "TF32"),
     },
     seconds=60,
     tool="forecast_card",
@@ -122,6 +84,76 @@ diagnosis = exercise(
 )
 
 
+# --- 08b: a change of your own ------------------------------------------------------------------
+def whole_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def lighter_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    x = x.contiguous(memory_format=torch.channels_last)
+    with torch.autocast(x.device.type, torch.bfloat16):
+        loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+LIGHTER = 2.2  # times the throughput that both changes together must bring
+
+
+def _depthwise(width=32):
+    layers = [nn.Conv2d(3, width, 3, padding=1)]
+    for _ in range(3):
+        layers += [nn.Conv2d(width, width, 3, padding=1, groups=width), nn.BatchNorm2d(width)]
+        layers += [nn.SiLU(), nn.Conv2d(width, width, 1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+
+
+def _photo_forecast(train):
+    def make_step():
+        model = _depthwise().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        x = torch.zeros(64, 3, 224, 224, device="cuda")
+        y = torch.zeros(64, dtype=torch.long, device="cuda")
+        return lambda: train(model, optimizer, x, y)
+
+    return recorded(make_step)
+
+
+def _check_change(answer):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        ours, x, y = _depthwise(8), torch.randn(4, 3, 16, 16), torch.randint(10, (4,))
+    theirs, start = copy.deepcopy(ours), [p.detach().clone() for p in ours.parameters()]
+    right = whole_step(ours, torch.optim.SGD(ours.parameters(), lr=0.1), x, y).item()
+    loss = call(answer, theirs, torch.optim.SGD(theirs.parameters(), lr=0.1), x, y)
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        loss = loss.item()
+    loss = expect.number(loss, "the loss")
+    if {p.dtype for p in theirs.parameters()} != {torch.float32}:
+        raise NotYet("the weights are no longer float32: small updates get lost in 16 bits.")
+    if not math.isclose(loss, right, rel_tol=0.05):
+        raise NotYet(f"the loss was {loss:.3g}, with whole_step {right:.3g}.")
+    trained = zip(theirs.parameters(), ours.parameters(), start, strict=True)
+    if any((a - b).norm() > 0.3 * (b - c).norm() + 1e-3 for a, b, c in trained):
+        raise NotYet("the weights after a step aren't those of whole_step.")
+    times = _photo_forecast(whole_step).ms / _photo_forecast(lambda *given: call(answer, *given)).ms
+    if times < LIGHTER:
+        raise NotYet(
+            f"{times:.2f} times as fast on an A100 by forecast. {change.word(times, times=times)}"
+        )
+    return f"{times:.1f} times as fast on an A100 by forecast, and the weights are still float32."
+
+
+change = exercise("08.change", _check_change, lighter_step, seconds=60, letter="b")
+
+
+# --- 08c: a rung of your own --------------------------------------------------------------------
 def plain_step(model, optimizer, x, y):
     optimizer.zero_grad()
     total = 0.0
@@ -185,7 +217,7 @@ def _check_rung(answer):
     return f"{told}. Twice the texts now take × {twice:.2f} the time."
 
 
-rung = exercise("08.rung", _check_rung, my_step, seconds=60)
+rung = exercise("08.rung", _check_rung, my_step, seconds=60, letter="c")
 
 
-QUIZ = quiz("08")
+QUIZ = quiz("08")  # the last one belongs to page 08c

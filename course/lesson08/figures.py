@@ -1,9 +1,9 @@
-"""The figures of lesson 08: another's ladder, three real programs, formats, the roofline, forecasts of a climb."""
+"""The figures of lesson 08, as `course.show.figures.show` takes them: a ladder, programs, rates, roofs, a climb."""
 
 from course import measurements
-from course.lesson08.tree import forecast_step
+from course.lesson08 import sketches
+from course.lesson08.tree import forecast_step, name_of
 from course.measurements import traces
-from course.show import figures
 from course.timeline.reading import kernels_by_shape
 from helpers import plots
 
@@ -74,8 +74,8 @@ def bert_busy():
     return round(100 * busy_share(traces.case(name).between(start, start + LOOK)))
 
 
-def show_three():
-    """Show 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
+def draw_three():
+    """Return (Figure, sentence): 1.5 ms of three programs on an H100, as the profiler recorded them, each kernel in its kind's color."""
     title = "Three programs on an H100: one leaves it idle, two keep it busy"
     figure, rows = plots.panels(title, 3, 1, (7.4, 3.3), sharex=True)
     for axes, (name, what, start) in zip(rows, STRIPS, strict=True):
@@ -93,7 +93,7 @@ def show_three():
     figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=5)
     plots.sources(figure, traces.case("10").source)
     told = ", ".join(axes.get_title("left") for axes in rows)
-    figures.show(figure, f"Kernels of 1.5 ms on an H100: {told}.")
+    return figure, f"Kernels of 1.5 ms on an H100: {told}."
 
 
 CARDS = {
@@ -128,8 +128,8 @@ def multiplications():
     return {row["multiply_adds"]: rows[0]["gb_per_s"] / row["gb_per_s"] for row in rows}
 
 
-def show_multiplications():
-    """Show how long an A100 takes for more and more multiply-adds on the same bytes."""
+def draw_multiplications():
+    """Return (Figure, sentence): how long an A100 takes for more and more multiply-adds on the same bytes."""
     data = measurements.published("roofline_a100")
     rows = data.rows("roofline")
     counts, times = zip(*multiplications().items(), strict=True)
@@ -141,10 +141,11 @@ def show_multiplications():
     ridge = 19.5e12 / (rows[0]["gb_per_s"] * 1e9)  # the data sheet's FLOP/s over the bytes it read
     corner = 4 * ridge - 1  # k multiply-adds are 2 k + 2 operations for 8 bytes
     plots.split(axes, corner, "memory-bound", "compute-bound")
-    plots.note(axes, f"ridge point: {ridge:.0f} operations per byte", (corner, 4.2))
+    told = f"ridge point: {ridge:.0f} operations per byte,\nin float32 without tensor cores"
+    plots.note(axes, told, (corner, 4.0))
     axes.set(ylim=(0, 4.7), xlim=(-6, 250))
     plots.sources(figure, f"published: {data.source}, an A100 with 40 GB, float32")
-    figures.show(figure, f"{title}; 240 take {plots.number(times[-1])} times as long.")
+    return figure, f"{title}; 240 take {plots.number(times[-1])} times as long."
 
 
 NAMES = {  # where what is written
@@ -155,8 +156,8 @@ NAMES = {  # where what is written
 }
 
 
-def show_roofline():
-    """Show the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
+def draw_roofline():
+    """Return (Figure, sentence): the roofs of an H100 and, below them, real kernels of three programs, as the profiler timed them."""
     title = "Real kernels on an H100: near the slope, near the roof, and far below both"
     label = "arithmetic intensity (operations per byte, log scale)"
     figure, axes = plots.new_figure(title, label, "TFLOP/s (log scale)", (7.4, 3.4))
@@ -177,15 +178,15 @@ def show_roofline():
     axes.legend(frameon=False, fontsize=9, loc="lower right", labelcolor=plots.INK)
     plots.sources(figure, f"kernels: {traces.case('10').source}", "roofs: NVIDIA's data sheet")
     told = "; ".join(NAMES.values()).replace("\n", " ")
-    figures.show(figure, f"{title}: {told}.")
+    return figure, f"{title}: {told}."
 
 
-CAUSES = {"launches": "overhead"}  # the limits as the tree names them
-CAUSES |= dict.fromkeys(("waits", "unpinned copies", "cpu work"), "CPU or copies")
+CAUSES = {"compute": "arithmetic"}  # the clock's causes, as the tree names the limits
+CAUSES |= dict.fromkeys(("waits", "unpinned copies", "cpu work"), name_of("copies"))
 
 
-def show_climb(make_step, rungs):
-    """Show images per second of the steps `make_step(**switches)`, {name: switches with "batch"}, and each limit."""
+def draw_climb(make_step, rungs):
+    """Return (Figure, sentence): images per second of `make_step(**switches)`, {name: switches with "batch"}, and each limit."""
     rows = []
     for name, switches in rungs.items():
         forecast = forecast_step(make_step, **switches)
@@ -199,4 +200,8 @@ def show_climb(make_step, rungs):
     unit, size = "images per second on an A100 (forecast)", (7.4, 1.1 + 0.29 * len(rows))
     figure = _ladder(rows, title, unit, size)
     told = "; ".join(f"{name} {plots.number(rates[1], 3)}, {word}" for name, rates, word in rows)
-    figures.show(figure, f"{title}. Images per second and limit: {told}.")
+    return figure, f"{title}. Images per second and limit: {told}."
+
+
+first_picture_b = sketches.formats
+first_picture_c = sketches.launching

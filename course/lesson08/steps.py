@@ -1,13 +1,42 @@
-"""Four training steps without labels, which lesson 08 has diagnosed, and what a change brings each of them."""
+"""The photo network's step, and four without labels, which lesson 08 has diagnosed, with what a change brings each."""
 
+import copy
 import functools
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from course import photos
 from course.lesson08.tree import forecast_step, three_tests
 
 CHANGES = ("larger batch", "CUDA graph", "16 bits", "torch.compile", "TF32")
+
+
+@functools.cache
+def _pretrained():
+    return photos.pretrained(3)
+
+
+def photo_step(batch, half=False, lean=False, layout=torch.contiguous_format):
+    """Return the step that page 08 writes out, which trains all layers on `batch` photos, with page 08b's `layout` too."""
+    model = copy.deepcopy(_pretrained()).train().to("cuda", memory_format=layout)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    images = torch.empty(batch, 3, 448, 448, dtype=torch.uint8, pin_memory=True)
+    y = torch.zeros(batch, dtype=torch.long, device="cuda")
+
+    def step():
+        if lean:
+            x = photos.prepare(images.to("cuda", non_blocking=True))[..., ::2, ::2]
+        else:
+            x = photos.prepare(images)[..., ::2, ::2].to("cuda")
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            loss = F.cross_entropy(model(x.contiguous(memory_format=layout)), y)
+        loss.backward()
+        optimizer.step()
+
+    return step
 
 
 class Gate(nn.Module):
@@ -52,9 +81,9 @@ STEPS["D"] = STEPS["C"]
 PRECISION = {"A": "tf32", "B": "tf32", "C": "tf32", "D": "ieee"}  # how each was tested
 LABELS = {  # name: (what limits it, what it is)
     "A": ("memory", "depthwise convolutions on photos"),
-    "B": ("overhead", "a small recurrent network of 20 steps"),
-    "C": ("compute", "two wide layers, as in a large language model"),
-    "D": ("compute", "C once more, before anybody switched TF32 on"),
+    "B": ("launches", "a small recurrent network of 20 steps"),
+    "C": ("arithmetic", "two wide layers, as in a large language model"),
+    "D": ("arithmetic", "C once more, before its author switched TF32 on"),
 }
 
 

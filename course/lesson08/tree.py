@@ -4,8 +4,9 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from course.gpt.forecasts import recorded, tf32
-from course.show import figures
 from helpers import plots
 
 TESTS = (  # what is changed, what that does to the step, and the answers that lead down and on
@@ -13,12 +14,13 @@ TESTS = (  # what is changed, what that does to the step, and the answers that l
     ("2 Switch TF32 off", "slower arithmetic,\nas many bytes", "above × 3.5", "less"),
     ("3 Use 16 bits", "about half the bytes", "below × 0.9", "more"),
 )
-LIMITS = {  # color, and what helps
-    "overhead": (plots.FAINT, "larger batch\ntorch.compile\nCUDA graph\nfused optimizer"),
-    "compute": (plots.GREENS[0], "16 bits\nsizes in multiples of 8\nfewer operations"),
+LIMITS = {  # of the list of five, those of one GPU: color, and what helps
+    "launches": (plots.FAINT, "larger batch\ntorch.compile\nCUDA graph\nfused optimizer"),
+    "arithmetic": (plots.GREENS[0], "16 bits\nsizes in multiples of 8\nfewer operations"),
     "memory": (plots.GPU, "16 bits\nchannels_last\ntorch.compile\nFlashAttention"),
-    "CPU or copies": (plots.CPU, "no waits\nno loop over samples\npinned memory\nloader workers"),
+    "copies": (plots.COPY, "no waits\nno loop over samples\npinned memory\nloader workers"),
 }
+HEADS = {"copies": "copies, or the CPU"}  # a box that says more than its limit's name
 WIDE, STEP = 1.45, 1.87  # a card, and from one to the next, in inches
 LOW, TOP = 1.1, 2.1  # how high the cards below and above reach
 PALE = 0.3  # how opaque what isn't on the path is
@@ -62,14 +64,21 @@ def limit(twice: float, tf32_off: float, half: float) -> str:
     take six times as long without TF32; 0.9 allows for what stays in float32.
     """
     if twice < 1.5:
-        return "overhead"
+        return "launches"
     if tf32_off > 3.5:
-        return "compute"
-    return "memory" if half < 0.9 else "CPU or copies"
+        return "arithmetic"
+    return "memory" if half < 0.9 else "copies"
 
 
-def show_tree(title: str, tests: Sequence[float] = (), found: str | None = None) -> None:
-    """Show the tree. With the ratios of `tests` and the limit they `found`, only the path to it is in full color."""
+def name_of(limit: str) -> str:
+    """Return what the box of a limit says at its head, such as "copies, or the CPU"."""
+    return HEADS.get(limit, limit)
+
+
+def draw_tree(
+    title: str, tests: Sequence[float] = (), found: str | None = None
+) -> tuple[Figure, str]:
+    """Return (Figure, sentence): the tree; with `tests` and the limit they `found`, the path to it in full color."""
     figure = plots.blank_figure((7.4, 2.6))
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 3 * STEP + WIDE + 0.02), ylim=(-0.02, TOP + 0.02))
@@ -86,10 +95,10 @@ def show_tree(title: str, tests: Sequence[float] = (), found: str | None = None)
         _arrow(axes, x, x, down, found is None or place == end)
         _arrow(axes, x, x + STEP, on, place < end)
     for place, (name, (color, helps)) in enumerate(LIMITS.items()):
-        bound = name if " " in name else f"{name}-bound"
-        _card(axes, STEP * place, 0, LOW, color, found in (None, name), bound, helps)
-        told += [] if tests else [f"{bound}: {helps}".replace("\n", ", ")]
-    figures.show(figure, f"{title}. {'; '.join(told)}.")
+        head = name_of(name)
+        _card(axes, STEP * place, 0, LOW, color, found in (None, name), head, helps)
+        told += [] if tests else [f"{head}: {helps}".replace("\n", ", ")]
+    return figure, f"{title}. {'; '.join(told)}."
 
 
 def _card(axes, x, low, high, color, lit, head, words):

@@ -1,4 +1,4 @@
-"""Exercises of lesson 09, Write attention by hand."""
+"""Exercises of lessons 09, Write attention by hand, and 09b, How fast can it write?"""
 
 import torch
 from torch.nn import functional as F
@@ -8,63 +8,35 @@ from course.checks.core import NotYet, call, chosen
 from course.checks.words import exercise
 from course.lesson07.exercises import time_ms
 from course.measurements import published
-from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
 __all__ = ["chosen", "time_ms"]
 
 
-# --- attention in tiles -------------------------------------------------------------------------
-def tiled_attention(q, k, v, size=128):
-    top = torch.full_like(q[..., :1], float("-inf"))
-    total = torch.zeros_like(top)
-    result = torch.zeros_like(q)
-    for some_k, some_v in zip(k.split(size, dim=2), v.split(size, dim=2)):
-        scores = q @ some_k.mT / q.shape[-1] ** 0.5
-        new_top = torch.maximum(top, scores.amax(-1, keepdim=True))
-        weights = (scores - new_top).exp()
-        shrink = (top - new_top).exp()
-        total = total * shrink + weights.sum(-1, keepdim=True)
-        result = result * shrink + weights @ some_v
-        top = new_top
-    return result / total
+# --- attention of your own ----------------------------------------------------------------------
+def attention(q, k, v):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+    shares = scores.masked_fill(later, float("-inf")).softmax(-1)
+    return shares @ v
 
 
-def _check_tiles(answer):
-    for words, size, scale in ((12, 4, 1), (10, 4, 1), (3, 8, 1), (12, 4, 100)):
-        _judge_tiles(answer, words, size, scale)
-    _judge_bytes(answer)
-    return "your attention is exact, and no score matrix was ever whole."
+def _check_attention(answer):
+    for texts, heads, words, size in ((2, 4, 6, 8), (1, 2, 9, 16), (3, 1, 1, 4)):
+        q, k, v = torch.randn(3, texts, heads, words, size).unbind()
+        given = [part.clone() for part in (q, k, v)]
+        result = call(answer, *given)
+        what = f"the result for {words} words × {size}"
+        expect.tensor(result, shape=q.shape, what=what)
+        right = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if not torch.allclose(result, right, atol=1e-5):
+            raise NotYet(f"{what} is wrong. {own.word(result, q=q, k=k, v=v)}")
+        if not all(map(torch.equal, given, (q, k, v))):
+            raise NotYet("the values are right, but q, k or v changed on the way.")
+    return "PyTorch's call returns the same for each head of each text, and no word looks ahead."
 
 
-def _judge_tiles(answer, words, size, scale):
-    """Compare the answer with PyTorch's attention; query 0 has only negative scores, query 1 only positive ones."""
-    q, k, v = torch.randn(3, 2, 2, words, 8).unbind()
-    q, k = scale * q, k.abs()
-    q[:, :, 0] = -q[:, :, 0].abs()
-    q[:, :, 1] = q[:, :, 1].abs()
-    what = f"the result for {words} keys in tiles of {size}" + scale // 100 * " and large scores"
-    result = expect.tensor(call(answer, q, k, v, size), q.shape, what=what)
-    if not torch.allclose(result, F.scaled_dot_product_attention(q, k, v), atol=1e-4):
-        raise NotYet(f"{what} is wrong. {tiles.word(result, q, k, v, size)}")
-
-
-def _judge_bytes(answer, words=1024):
-    with practice_gpus(1):
-        q, k, v = torch.randn(3, 1, 1, words, 16, device="cuda").unbind()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call(answer, q, k, v, 64)
-        peak = torch.cuda.max_memory_allocated() - before
-    whole = 4 * words**2  # bytes of the score matrix
-    if peak > whole / 2:
-        found = (
-            f"{peak / 2**20:.1f} MiB at the peak; the whole score matrix has {whole / 2**20:.0f}"
-        )
-        raise NotYet(f"the values are right, but {words:,} words take {found}. One tile at a time!")
-
-
-tiles = exercise("09.tiles", _check_tiles, tiled_attention, tool="tiled_attention")
+own = exercise("09.own", _check_attention, attention, tool="attention")
 
 
 # --- a KV cache ---------------------------------------------------------------------------------
@@ -103,7 +75,9 @@ def _judge_step(answer, cache, layer, qkv, start, end, words):
         raise NotYet(f"after {words}, `cache` has nothing under {layer}: keys and values are lost.")
 
 
-kv_cache = exercise("09.kv_cache", _check_cache, cached_attention, tool="cached_attention")
+kv_cache = exercise(
+    "09.kv_cache", _check_cache, cached_attention, tool="cached_attention", letter="b"
+)
 
 
 # --- tokens per second --------------------------------------------------------------------------
@@ -139,4 +113,4 @@ def _check_rate(answer):
     return f"gpt-fast's published runs stay below it: {', '.join(told)}."
 
 
-rate = exercise("09.rate", _check_rate, tokens_per_second)
+rate = exercise("09.rate", _check_rate, tokens_per_second, letter="b")

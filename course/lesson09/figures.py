@@ -1,4 +1,4 @@
-"""The figures of lesson 09, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
+"""The figures of lessons 09 and 09b, each as (Figure, sentence): what a GPT writes, where words look, memory, time and rates."""
 
 import functools
 import itertools
@@ -84,13 +84,17 @@ def four_steps(text, scores, scaled, shares, values, mixed):
     )
 
 
-def look(model, text, causal):
-    """Return a function (layer, head) that draws where each word of `text` looks, its scores masked by `causal`."""
+def _causal(scores):
+    return scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
+
+
+def look(model, text, mask=_causal):
+    """Return a function (layer, head) that draws where each word of `text` looks, after `mask(scores)`."""
     layers, words = inside(model, text), text.split()
 
     def draw(layer, head):
         q, k, _ = layers[layer - 1][:, head - 1]
-        shares = causal(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        shares = mask(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
         most = int(shares[-1].argmax())
         title = f"Layer {layer}, head {head}: “{words[-1]}” gives {shares[-1, most]:.0%} to “{words[most]}”"
         figure, axes = plots.new_figure(title, "looks at", "word", (6.4, 2.7))
@@ -123,11 +127,11 @@ def peaks_mib(attend, sizes):
     return peaks
 
 
-def memory(sizes, by_hand, in_tiles, fused):
-    """Draw the MiB of attention by hand, in tiles and fused over the length of the text."""
-    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {in_tiles[-1]:,.0f} in tiles, {fused[-1]:,.0f} fused"
-    series = {"by hand": by_hand, "in tiles": in_tiles, "PyTorch's call": fused}
-    colors = dict(zip(series, (plots.TROUBLE, *plots.GREENS[:2]), strict=True))
+def memory(sizes, by_hand, fused):
+    """Draw the MiB of attention by hand and fused over the length of the text."""
+    title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {fused[-1]:,.0f} fused"
+    series = {"by hand": by_hand, "PyTorch's call": fused}
+    colors = dict(zip(series, (plots.TROUBLE, plots.GPU), strict=True))
     lines = {name: (sizes, peaks) for name, peaks in series.items()}
     axes = ("words in the text (log scale)", "MiB on top of q, k, v (log scale)")
     figure = plots.lines(lines, title, *axes, logx=True, logy=True, colors=colors)
@@ -242,3 +246,18 @@ def a_step(limit, weights, tokens=300):
         return figure, f"{title}. A step on {card} reads {reading}."
 
     return draw
+
+
+def first_picture_b():
+    """Return (Figure, alternative text): gpt-fast's tokens per second of two sizes of Llama on one A100."""
+    source = measurements.published("llama_tokens_a100")
+    rows = source.rows("tokens", device="A100 80 GB, 330 W")
+    rows = [row for row in rows if "Llama-2" in row["model"] and row["tokens_per_s"]]
+    rates = {f"{row['model'][8:]}, {row['precision']}": row["tokens_per_s"] for row in rows}
+    share = rates["7B, int8"] / rates["70B, int8"]
+    title = f"Ten times the weights, 1/{share:.0f} of the speed: Llama-2 on one A100"
+    unit = "tokens per second, one conversation"
+    figure = plots.bars(rates, title, unit, colors=plots.GPU, size=(7.4, 2.7))
+    plots.sources(figure, f"published: {source.source}")
+    told = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    return figure, f"Tokens per second of Llama-2 on one A100: {told}."

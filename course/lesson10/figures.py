@@ -39,6 +39,22 @@ def first_picture(room=80, across=27):
     return figure, f"H100s that parameters, gradients and Adam fill: {', '.join(told)}."
 
 
+def first_picture_b():
+    """Return (Figure, alternative text) of what job A's GPUs send in a step, split in three ways."""
+    job = JOBS["A"]
+    others, passed = 1 - 1 / job.gpus, 2 * 2 * job.texts * job.tokens * job.width  # there and back
+    sent = {
+        "FSDP: weights": 6 * job.parameters * others,
+        "tensor parallelism: activations": 8 * others * passed / 2 * job.layers,
+        "a pipeline: activations": passed,
+    }
+    gb = {way: size / 1e9 for way, size in sent.items()}
+    title = "FSDP moves weights, tensor parallelism moves activations"
+    figure = plots.bars(gb, title, "GB that each of 8 GPUs sends per step", colors=plots.COMM)
+    told = "FSDP 42 GB of weights, tensor parallelism 120 GB of activations, a pipeline 1.1 GB of activations"
+    return figure, f"Bars of what each GPU sends per step: {told}."
+
+
 def show_ranks(answer, billions=7, room=80):
     """Show GB of a rank by their number in four stages, by `answer` once its check passes."""
     function = chosen(bytes_exercise, answer)
@@ -163,13 +179,6 @@ MATRICES = (  # rows and columns of cells, along which a GPU holds its part, and
     ("=  a term", 3, 4, None, ""),
     ("the sum", 3, 4, None, "all-reduce"),
 )
-ACTIVATIONS = (
-    ("its tokens", 4, 4, "rows", ""),
-    ("all tokens", 4, 4, None, "all-gather"),
-    ("hidden", 4, 6, "columns", ""),
-    ("a term", 4, 4, None, ""),
-    ("its tokens", 4, 4, "rows", "reduce-scatter"),
-)
 TALL = 8  # rows of cells for a GPU, with its labels
 
 
@@ -177,12 +186,6 @@ def show_split(gpus=2):
     """Show what each of `gpus` holds of two matrices, one split by columns, the next by rows: green what it holds."""
     title = "Columns first, rows second: one all-reduce for two matmuls"
     _show_matrices(title, MATRICES, gpus, "every GPU gets the sum.")
-
-
-def show_sequence(gpus=2):
-    """Show what each of `gpus` holds of the activations around two split matmuls, with its tokens only before and after."""
-    title = "Sequence parallelism: outside the matmuls, each GPU holds its own tokens"
-    _show_matrices(title, ACTIVATIONS, gpus, "all tokens between all-gather and reduce-scatter.")
 
 
 def _show_matrices(title, matrices, gpus, told):

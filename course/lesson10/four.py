@@ -14,26 +14,23 @@ from course.checks.my_tools import mine, source
 from course.lesson10.exercises import chosen, fsdp, to_ddp
 from course.scripts import run
 
-OPTIONS = "--steps 3 --ddp own.py --block own.py --tiny --checkpoint saved --die 2 --out run.json"
+OPTIONS = "--steps 3 --ddp own.py --block own.py --tiny --out run.json"
 PARTS = 5  # of which shard.py tells that they begin, a line for each
 warnings.filterwarnings("ignore", module="torch.distributed")  # a notebook is one process
-_folders = []  # as long as this Python lives: the lesson reads the checkpoint
 
 
-def train(fsdp_block: Callable) -> tuple[dict, list[str], Path]:
-    """Run shard.py, on GPUs where there are four: its results, how its processes end, and their checkpoint.
+def train(fsdp_block: Callable) -> dict:
+    """Run shard.py, on GPUs where there are four, and return its results.
 
     They use `fsdp_block` once its check passes, and the learner's to_ddp; the course's own until then.
     """
-    _folders.append(tempfile.TemporaryDirectory())
-    folder = Path(_folders[-1].name)
     block = chosen(fsdp, fsdp_block)
     if block is not fsdp_block:
         print("fsdp_block: the course's own stands in until yours is correct")
     own = [source(block), source(mine("to_ddp", to_ddp))]
-    (folder / "own.py").write_text("\n\n".join(own))
-    how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
-    with tqdm(total=PARTS, leave=False) as bar:
+    with tempfile.TemporaryDirectory() as name, tqdm(total=PARTS, leave=False) as bar:
+        folder = Path(name)
+        (folder / "own.py").write_text("\n\n".join(own))
 
         def each_line(line):
             if line.startswith("now: "):
@@ -41,7 +38,6 @@ def train(fsdp_block: Callable) -> tuple[dict, list[str], Path]:
                 bar.set_description(line.removeprefix("now: ").strip())
 
         with contextlib.redirect_stdout(io.StringIO()):  # the command line
-            done = run("shard.py", *OPTIONS.split(), each_line=each_line, **how)
-    told = (" ends: ", "Root Cause", "  rank  ")
-    ends = [line for line in done.text.splitlines() if any(words in line for words in told)]
-    return json.loads((folder / "run.json").read_text()), ends, folder / "saved"
+            how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
+            run("shard.py", *OPTIONS.split(), each_line=each_line, **how)
+        return json.loads((folder / "run.json").read_text())

@@ -6,7 +6,6 @@ import torch
 
 from course.checks.puzzle import Problem, blank, puzzle
 from course.checks.words import quiz
-from course.lesson11.kernels import matmul_kernel
 
 # --- transpose ----------------------------------------------------------------------------------
 TRANSPOSE = """
@@ -128,22 +127,6 @@ def per_ffma(source, size):
     compiled = kernels.compile(with_results(source, size), "product", "H100", threads=256)
     loads, spills, multiply_adds = counted(compiled)
     return loads / multiply_adds, spills / multiply_adds, compiled
-
-
-PRODUCT_COLUMNS = ("card", "numbers", "precision", "FFMA", "tensor cores", "registers", "stack")
-
-
-def product_row(card, numbers, precision="–"):
-    """Return a row of a table: how a product of 64 × 64 tiles is computed on `card`; `precision` for float32."""
-    from practice_gpus import kernels
-
-    values = dict.fromkeys("ab", f"*{numbers}") | {"c": "*fp32", "n": "i32", "TILE": 64}
-    options = {"allowed_dot_input_precisions": (precision,)} if numbers == "fp32" else {}
-    compiled = kernels.compile(matmul_kernel, values, card, **options)
-    plain = sum(text.count("FFMA") + text.count("FFMA2") for _, text in compiled.machine_code)
-    cores = ", ".join(f"{count} {name}" for name, count in compiled.tensor_cores.items())
-    stack = f"{compiled.stack:,} bytes"
-    return card, numbers, precision, f"{plain:,}", cores or "none", compiled.registers, stack
 
 
 QUIZ = quiz("12")

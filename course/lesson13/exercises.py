@@ -1,10 +1,10 @@
-"""Exercises of lesson 13, The clinic: six recorded patients, four that run here, and a stranger."""
+"""Exercises of lesson 13: seven recorded patients, and four programs that run here."""
 
 from course.checks.core import chosen
 from course.lesson08.exercises import forecast_card
 from course.lesson13 import processes, running
 from course.lesson13 import triage as first
-from course.lesson13.clinic import admit, growth, recovery, ward
+from course.lesson13.clinic import admit, recovery, ward
 from course.lesson13.patients import ASKED
 from course.lesson13.processes import flight_records, losses
 from course.lesson13.running import count_graphs, overflowing
@@ -20,7 +20,6 @@ __all__ = [
     "count_graphs",
     "flight_records",
     "forecast_card",
-    "growth",
     "losses",
     "overflowing",
     "recovery",

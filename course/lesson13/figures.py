@@ -105,8 +105,8 @@ def recovery():
     return figure, f"Two strips of one V100: {title}. Its busy share rises from 57% to 80%."
 
 
-def growth():
-    """Return (Figure, alternative text): the largest number out of each linear layer of the network that overflows."""
+def first_picture_b():
+    """Return (Figure, alternative text) of page 13b's network: the largest number out of each linear layer."""
     model, x = overflowing()
     largest = []
     with torch.inference_mode():

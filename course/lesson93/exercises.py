@@ -1,5 +1,6 @@
 """The puzzles of page 93, from easy to hard: each with a specification, problems, a score and a model answer."""
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -7,14 +8,70 @@ from torch.nn import functional as F
 
 from course.checks import puzzle as base
 from course.checks.core import Exercise, NotYet
-from course.checks.puzzle import Problem, blank, puzzle, requested, tl, triton
+from course.checks.puzzle import Problem, blank, requested, tl, triton
 from course.checks.words import exercise
 from course.lesson11.kernels import matmul_kernel
+from course.lesson93.touched import touched
+
+puzzle = functools.partial(base.puzzle, draw=touched)
 
 
 def asked(compiled, result, problem):
     """Return the bytes that the kernel loads and stores per element of the result."""
     return result.useful() / problem.out.numel()
+
+
+# --- three of one line ---------------------------------------------------------------------------
+@triton.jit
+def add_ten_kernel(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i) + 10)
+
+
+def _add_ten_problem(n):
+    x, out = torch.randn(n), blank(n)
+    return Problem([x, out, n], out, x + 10, 1, f"{n} numbers")
+
+
+add_ten = puzzle(
+    "93.add_ten", add_ten_kernel, lambda: [_add_ten_problem(8), _add_ten_problem(512)], asked
+)
+
+
+@triton.jit
+def add_two_kernel(x, y, out, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i) + tl.load(y + i))
+
+
+def _add_two_problem(n, block):
+    x, y, out = torch.randn(n), torch.randn(n), blank(n)
+    return Problem([x, y, out, block], out, x + y, n // block, f"{n // block} programs of {block}")
+
+
+add_two = puzzle(
+    "93.add_two",
+    add_two_kernel,
+    lambda: [_add_two_problem(12, 4), _add_two_problem(512, 128)],
+    asked,
+)
+
+
+@triton.jit
+def guard_kernel(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    tl.store(out + i, tl.load(x + i, mask=inside) + 10, mask=inside)
+
+
+def _guard_problem(n, block):
+    x, out = torch.randn(n), blank(n)
+    return Problem([x, out, n, block], out, x + 10, -(-n // block), f"{n} numbers")
+
+
+guard = puzzle(
+    "93.guard", guard_kernel, lambda: [_guard_problem(10, 8), _guard_problem(1000, 128)], asked
+)
 
 
 # --- broadcast ----------------------------------------------------------------------------------
@@ -320,6 +377,9 @@ attention = puzzle(
 )
 
 PUZZLES = (
+    add_ten,
+    add_two,
+    guard,
     outer,
     row_sums,
     double,

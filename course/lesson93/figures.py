@@ -79,7 +79,7 @@ def first_picture():
         f"{each.title}: {digits(FIRST[each.name])} {each.unit}, par {par:.3g}"
         for each, par in zip(puzzles, pars, strict=True)
     )
-    return figure, f"A fairway for each puzzle, from a first kernel's score to par. {said}."
+    return figure, f"Eight fairways, each from a first kernel's score to par. {said}."
 
 
 def _beside(side):

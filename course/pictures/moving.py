@@ -1,4 +1,4 @@
-"""The pictures of the course that one steps through: a ring, FSDP, experts, tiles of attention, and batches."""
+"""The pictures of the course that one steps through: a ring, FSDP, tiles of attention, and batches."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -132,56 +132,6 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
                 yield Box(block + rank * width, rank + 1.1, width, 0.8, plots.GREENS[0])
 
 
-CHOICES = (
-    (0, 2, 1, 0),
-    (0, 3, 1, 2),
-    (1, 0, 2, 3),
-    (3, 0, 0, 1),
-)  # of each GPU's tokens: the expert
-
-
-def experts() -> Picture:
-    """Return the picture of expert parallelism on four GPUs: an all-to-all takes tokens to experts, another one back.
-
-    An expert and the tokens for it have one color.
-    """
-    picture = Picture(
-        "Expert parallelism: tokens travel to their experts and back",
-        "Four GPUs, each with an expert and four tokens in the colors of the experts they go to. After an all-to-all, expert 0 "
-        "has six tokens, expert 1 four, experts 2 and 3 three; the others wait for expert 0.",
-        columns=7.15,
-        rows=4,
-        labels=[f"GPU {gpu}" for gpu in range(4)],
-    )
-    home = [(gpu, place, goal) for gpu, row in enumerate(CHOICES) for place, goal in enumerate(row)]
-    there, counts = [], [0] * 4
-    for _, _, goal in home:
-        there.append((goal, counts[goal], goal))
-        counts[goal] += 1
-    idle = [(gpu, place) for gpu in range(4) for place in range(counts[gpu], max(counts))]
-    for places, waits, words in (
-        (home, [], "A router picks an expert for each token: its number and color."),
-        (there, [], "All-to-all: each token goes to the GPU of its expert."),
-        (
-            there,
-            idle,
-            f"The experts compute. GPU 0 has {max(counts)} tokens; the others wait for it.",
-        ),
-        (home, [], "A second all-to-all brings the results back."),
-    ):
-        boxes = [_token(row, x, goal) for row, x, goal in places]
-        boxes += [Box(x + 1.2, row + 0.1, 0.95, 0.8, plots.WAIT, "waits") for row, x in waits]
-        boxes += [
-            Box(0, gpu + 0.1, 0.95, 0.8, plots.GREENS[gpu], f"expert {gpu}") for gpu in range(4)
-        ]
-        picture.frame(words, boxes)
-    return picture
-
-
-def _token(row, x, goal):
-    return Box(x + 1.2, row + 0.1, 0.95, 0.8, plots.GREENS[goal], f"{goal}")
-
-
 def _grid(tiles):
     return [(row, column) for row in range(tiles) for column in range(tiles)]
 
@@ -206,7 +156,7 @@ def attention_tiles(tiles: int = 4) -> Picture:
             for r in range(tiles):
                 color = plots.GREENS[0] if r < row else HALF if r == row else PALE
                 boxes.append(Box(tiles + 1, r, 0.95, 0.92, color, "output" if r <= row else ""))
-            words = f"Keys {column + 1}: rescale the running sums, add this tile's exponentials times V."
+            words = f"Queries {row + 1}, keys {column + 1}: score this tile, mix its values into the output, drop it."
             picture.frame(words, boxes)
     return picture
 

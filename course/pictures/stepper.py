@@ -19,11 +19,18 @@ WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
 LIGHT = [plots.CARD, plots.WAIT, *plots.GREENS[2:]]  # dark text stands on these
 
 
-def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:
-    """Display `picture` with its slider, at frame `start`; a page without Vega-Lite shows `still` (None: the middle)."""
+def chart(
+    picture: Picture, still: int | None = None, caption: str = "", start: int = 0
+) -> vega.Chart:
+    """Return `picture` as a chart, at frame `start`; a page without Vega-Lite shows `still` (None: the middle)."""
     place = len(picture.frames) // 2 if still is None else still
-    chart = spec(picture, start)
-    vega.show(chart, draw(picture, place), picture.alt, caption, colors=32)
+    look = spec(picture, start)
+    return vega.Chart(look, draw(picture, place), picture.alt, caption, colors=32)
+
+
+def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:
+    """Display the `chart` of these."""
+    chart(picture, still, caption, start).show()
 
 
 def spec(picture: Picture, start: int = 0) -> dict:

@@ -20,15 +20,20 @@ STAND_IN = 1.5  # stored pixels for a displayed one of the picture beside a char
 
 
 def slider(
-    name: str, high: float, step: float | None = None, start: float = 0, label: str | None = None
+    name: str,
+    high: float,
+    step: float | None = None,
+    start: float = 0,
+    label: str | None = None,
+    low: float = 0,
 ) -> dict:
-    """Return the parameter `name`, a slider from 0 to `high`."""
-    bind = {"input": "range", "min": 0, "max": high, "step": step or high / 100}
+    """Return the parameter `name`, a slider from `low` to `high`."""
+    bind = {"input": "range", "min": low, "max": high, "step": step or high / 100}
     return {"name": name, "value": start, "bind": {**bind, "name": f"{label or name} "}}
 
 
 def number(name: str, label: str) -> dict:
-    """Return the parameter `name`, a field with a whole number: its arrow keys work in JupyterLab, a slider's don't."""
+    """Return the parameter `name`, a field with a whole number: its arrow keys work in any JupyterLab, those of a slider if lab.py started it."""
     return {"name": name, "value": 0, "bind": {"input": "number", "name": f"{label} "}}
 
 
@@ -178,6 +183,8 @@ _EMBED = {
     "defaultStyle": (
         ".vega-embed{display:block!important;width:100%;max-width:880px}"
         ".vega-embed>svg,.vega-embed>.chart-wrapper{border-radius:10px}"
+        ".vega-embed .vega-bindings,.vega-embed .vega-bind label{display:flex;width:100%;gap:12px}"
+        ".vega-embed .vega-bind{flex:1}.vega-bind input[type=range]{flex:1}"
         ".jp-OutputArea-output .vega-embed svg{border-radius:10px;max-width:100%}"
         "#vg-tooltip-element{font:12px Verdana,sans-serif;padding:8px;border-radius:6px;"
         "position:fixed;z-index:1000;visibility:hidden;background:#fff;color:#1f2530;"

@@ -7,7 +7,7 @@ a lesson reads the same on paper. A widget never shows a traceback.
 import functools
 import html
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,30 +223,34 @@ def _control_widget(control):
 # --- The map
 
 
-def lesson_map(exercises: Mapping[str, Sequence[str]]) -> None:
-    """Show what each lesson is about, minutes and progress; `exercises` is a dict of lesson number to its exercises' keys."""
-    from course.pages import LESSONS
+def lesson_map() -> None:
+    """Show the blocks of pages with minutes and progress; pages to look things up in have neither."""
+    from course.pages import BLOCKS, REFERENCES, blocks
 
     done = {key for key, entry in progress.load().items() if entry.get("status") == "correct"}
-    lines = []
-    rows = []
-    for lesson in LESSONS:
-        keys = exercises.get(lesson.number, ())
-        solved = sum(key in done for key in keys)
-        left = round(lesson.minutes * (1 - solved / len(keys))) if keys else lesson.minutes
-        lines.append(
-            f"{lesson.number}  {lesson.title:<34} {solved:>2} of {len(keys):>2} exercises, "
-            f"{left:>2} minutes left"
-        )
-        more = f"{solved} of {len(keys)} solved, " if solved else ""
-        rows.append(
-            f'<tr><td>{lesson.number}</td><td style="text-align:left;white-space:nowrap">'
-            f'<a href="{lesson.file}">{html.escape(lesson.title)}</a></td>'
-            f'<td style="text-align:left">{html.escape(lesson.summary)}</td>'
-            f'<td style="white-space:nowrap">{more}{left} min</td></tr>'
-        )
-    head = (
-        '<tr><th></th><th style="text-align:left">Lesson</th>'
-        '<th style="text-align:left">What you\'ll do</th><th>Time left</th></tr>'
-    )
-    show.page(f"<table>{head}{''.join(rows)}</table>", "\n".join(lines))
+    exercises = core.all_keys()
+    columns, lines, below = [], [], ""
+    for name, pages in blocks().items():
+        items = [_of_page(page, exercises.get(page.number, ()), done) for page in pages]
+        lines += [f"{name}: {BLOCKS[name]}", *(text for _, text in items)]
+        head = f"<b>{html.escape(name)}</b><br><small>{html.escape(BLOCKS[name])}</small>"
+        if pages[0] in REFERENCES:
+            below = f"<p>{head.replace('<br>', ': ')}: {' · '.join(item for item, _ in items)}</p>"
+        else:
+            rows = "".join(f"<div>{item}</div>" for item, _ in items)
+            columns.append(f'<td style="text-align:left;vertical-align:top">{head}{rows}</td>')
+    show.page(f"<table><tr>{''.join(columns)}</tr></table>{below}", "\n".join(lines))
+
+
+def _of_page(page, keys, done):
+    """(HTML, text) of a page in the map: its number, its title, and what is left of it, or that it is done."""
+    solved = sum(key in done for key in keys)
+    left = round(page.minutes * (1 - solved / len(keys))) if keys else page.minutes
+    note = f"{left} min" if page.minutes else ""
+    if solved:
+        note = "✓" if solved == len(keys) else f"{solved} of {len(keys)} solved, {note}"
+    link = f'<a href="{page.file}">{html.escape(page.title)}</a>'
+    words = f"{page.number} {link} <small>{note}</small>"
+    return words.replace(
+        " <small></small>", ""
+    ), f"  {page.number:<3} {page.title:<30} {note}".rstrip()

@@ -70,7 +70,8 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     """Return the notebook with its derived parts fresh: links and set-up lines; everything else stays."""
     first = notebook.cells[0]
     lessons = [(f"{each.number} {each.title}", each.file) for each in course.NOTEBOOKS]
-    links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in lessons]
+    kept = [(name.replace(" ", "&nbsp;"), to) for name, to in lessons]  # whole on one line
+    links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in kept]
     opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
     words = (
         f"{' · '.join(links)}\n\nOpen this lesson without installing anything: {' · '.join(opens)}"
@@ -99,24 +100,36 @@ def table(repository: str) -> str:
     ]
     lines = [badge, "", "| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
     folds = []
-    for (name, told), block in zip(list(course.BLOCKS.items())[1:], more, strict=True):
-        named = " · ".join(f"{page.number} {linked(page)}" for page in block)
-        summary = f"{name}: {len(block)} pages, {told}"
-        folds += (
-            [f"<details><summary>{summary}</summary>", "", named, "", "</details>"] if block else []
-        )
-    return "\n".join([*lines, *folds])
+    for name, block in zip(list(course.BLOCKS)[1:], more, strict=True):
+        named = " · ".join(linked(page, f"{page.number} ").replace(" ", "&nbsp;") for page in block)
+        folds += [f"**{name}:** {named}", ""] if block else []
+    count = sum(map(len, more))
+    opened = (
+        f"<details><summary>{count} more pages: deeper, beyond, and to look things up</summary>"
+    )
+    return "\n".join([*lines, opened, "", *folds, "</details>"])
 
 
-def linked(page: course.Lesson) -> str:
-    """Return the page's title as a link from README."""
-    return f"[{page.title}](notebooks/{page.file})"
+def linked(page: course.Lesson, number: str = "") -> str:
+    """Return the page's title as a link from README, after its `number` where it is told."""
+    return f"[{number}{page.title}](notebooks/{page.file})"
 
 
 def minutes() -> str:
     """Return INSTRUCTORS' table of minutes."""
     rows = [f"| {page.number} | {page.minutes} |" for page in course.LESSONS]
     return "\n".join(["| lesson | minutes |", "|---|---|", *rows])
+
+
+def plans() -> str:
+    """Return INSTRUCTORS' plans: for each its pages, and their minutes together."""
+    by_number = {page.number: page for page in course.NOTEBOOKS}
+    rows = []
+    for plan, numbers in course.PLANS.items():
+        named = " · ".join(f"[{number}]({by_number[number].file})" for number in numbers)
+        alone = sum(by_number[number].minutes for number in numbers)
+        rows.append(f"| {plan} | {named} | {alone} | {round(course.IN_A_GROUP * alone)} |")
+    return "\n".join(["| plan | pages | minutes | in a group |", "|---|---|---|---|", *rows])
 
 
 def stale(repository: str) -> dict[Path, Any]:
@@ -127,12 +140,14 @@ def stale(repository: str) -> dict[Path, Any]:
         after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
         fresh |= {path: after} if before != after else {}
     lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
+    classes = f"<!-- plans -->\n{plans()}\n<!-- /plans -->"
     times = f"<!-- minutes -->\n{minutes()}\n<!-- /minutes -->"
     for path in filter(Path.exists, (ROOT / name for name in TEXTS)):  # a pack has fewer
         before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
         after = re.sub("<!-- minutes -->.*<!-- /minutes -->", lambda _: times, after, flags=re.S)
+        after = re.sub("<!-- plans -->.*<!-- /plans -->", lambda _: classes, after, flags=re.S)
         fresh |= {path: after} if before != after else {}
     return fresh
 

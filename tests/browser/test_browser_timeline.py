@@ -9,7 +9,7 @@ from labpage import END, open_lesson
 @pytest.fixture
 def chart(address, page, root):
     """Open lesson 13 as it is stored and give its first chart."""
-    open_lesson(page, address, root / "notebooks" / "13_clinic.ipynb")
+    open_lesson(page, address, root / "notebooks" / "13_recorded_patients.ipynb")
     page.locator(".vega-embed", has_text="174 ms measured").first.wait_for(state="attached")
     found = page.locator(".vega-embed").nth(page.evaluate(PATIENT_1))
     found.locator("svg text").first.wait_for(state="attached")

@@ -139,7 +139,7 @@ class Reach:
             touched = memory.sectors["load" if self.kind == "load" else "store"]
             touched[(places if active is None else places[active]) // 32] = True
             if machine.notes:
-                machine.notes.add(self.kind, self.line, lanes, addresses, active)
+                machine.notes.add(self.access, lanes, addresses, active)
         return memory, places, active
 
     def note(

@@ -10,6 +10,7 @@ from practice_gpus.kernels.errors import Line
 if TYPE_CHECKING:
     import numpy as np
 
+    from practice_gpus.kernels.counters import Access
     from practice_gpus.kernels.lanes import Lanes
 
 
@@ -37,7 +38,11 @@ class Notes:
         self.found = []
 
     def add(
-        self, kind: str, line: int, lanes: Lanes, addresses: np.ndarray, active: np.ndarray | None
+        self,
+        access: Access,
+        lanes: Lanes,
+        addresses: np.ndarray,
+        active: np.ndarray | None,
     ) -> None:
         """Note one instruction of all threads."""
         on = lanes.exists if active is None else active
@@ -48,12 +53,16 @@ class Notes:
                 continue
             region = next(each for each in self.regions if each.start <= inside[0] < each.end)
             outside = addresses[here][lanes.exists[here] & ~on[here]]
-            self._add(int(lanes.block_number[here][0]), kind, line, region, inside, outside)
+            self._add(int(lanes.block_number[here][0]), access, region, inside, outside)
 
-    def _add(self, block, kind, line, region, inside, outside):
+    def _add(self, block, access, region, inside, outside):
         size = region.tensor.element_size()
-        places = sorted(set(((inside - region.start) // size).tolist()))
-        off = set(((outside - region.start) // size).tolist()) - set(places)
+        wide = range(max(1, access.bytes // size))  # elements that one thread takes at once
+        inside, outside = (
+            {place + more for place in ((at - region.start) // size).tolist() for more in wide}
+            for at in (inside, outside)
+        )
+        places, off = sorted(inside), sorted(outside - inside)
         x, y, _ = self.grid
         where = (block % x, block // x % y, block // (x * y))
-        self.found.append(Touch(where, kind, region.name, places, sorted(off), line))
+        self.found.append(Touch(where, access.kind, region.name, places, off, access.line))

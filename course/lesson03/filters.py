@@ -1,0 +1,214 @@
+"""A feature map that one can point at: which pixels of the photo made one of its pixels."""
+
+import base64
+import io
+
+import torch
+from torch.nn import functional as F
+
+from course import photos
+from course.show import vega
+from helpers import plots
+
+FILTERS = {"edges": 15, "yellow": 18}  # of the first layer's 32
+SIDE = 64  # pixels of the photo that is looked at; the map has half as many
+SHOWN = 288  # pixels of each on the page
+AT = (5, 9)  # column and row that are pointed at first
+
+
+def feature_maps(network, photo):
+    """(the photo [3, SIDE, SIDE] in uint8, {name: the map of a filter of the first layer, half as wide and high})."""
+    small = F.interpolate(photo[None].float(), SIDE, mode="area").round().to(torch.uint8)
+    with torch.inference_mode():
+        maps = network._conv_stem(photos.prepare(small))[0].float()
+    return small[0], {name: maps[place] for name, place in FILTERS.items()}
+
+
+def chart(network, photo):
+    """A Chart: a photo, a feature map to point at, and the nine pixels that made the pixel pointed at."""
+    small, maps = feature_maps(network, photo)
+    value = maps["edges"][AT[1], AT[0]].item()
+    words = (
+        f"A photo, its feature map of edges, and the 3 × 3 pixels that made the one in column {AT[0]}, "
+        f"row {AT[1]}: their 27 products add up to {value:.2f}."
+    )
+    return vega.Chart(_spec(small, maps), _still(small, maps["edges"]), words)
+
+
+def _spec(small, maps):
+    """The photo with a frame, the nine pixels enlarged, and the map, whose pixels can be pointed at."""
+    half = SIDE // 2
+    rows = [
+        (i % half, i // half, *(f"{m.flatten()[i]:.2f}" for m in maps.values()))
+        for i in range(half**2)
+    ]
+    names = list(maps)
+    table = vega.csv("u,v,p,q", rows)
+    table["transform"] = vega.calculate(value=f"wanted == '{names[0]}' ? datum.p : datum.q")
+    colors = ["#" + bytes(pixel).hex() for pixel in small.permute(1, 2, 0).reshape(-1, 3).tolist()]
+    pick = {
+        "name": "wanted",
+        "value": names[0],
+        "bind": {"input": "radio", "options": names, "name": "filter: "},
+    }
+    size = {"width": SHOWN, "height": SHOWN}
+    left, middle = _photo(small), _patch(colors)
+    return {
+        "params": [pick],
+        "hconcat": [
+            {**size, **left},
+            {"width": 96, "height": 96, **middle},
+            {**size, **_map(table)},
+        ],
+        "spacing": 24,
+        "config": {"axis": {"grid": False}, "view": {"stroke": None}},
+    }
+
+
+def _axis(field, side, down=False):
+    """A channel without an axis, from 0 to `side`."""
+    scale = {"domain": [side, 0] if down else [0, side], "nice": False, "zero": False}
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": None}
+
+
+def _photo(small):
+    """The photo as one picture, and around the nine pixels a dark frame on a light one."""
+    from PIL import Image
+
+    picture, stored = Image.fromarray(small.permute(1, 2, 0).numpy()), io.BytesIO()
+    picture.resize((4 * SIDE, 4 * SIDE), Image.Resampling.NEAREST).quantize(96).save(
+        stored, "png", optimize=True
+    )
+    url = f"data:image/png;base64,{base64.b64encode(stored.getvalue()).decode()}"
+    place = {"x": _axis("x", SIDE), "y": _axis("y", SIDE, down=True)}
+    frame = vega.calculate(
+        x="2 * pointed.u[0]", y="2 * pointed.v[0]", a="datum.x + 3", b="datum.y + 3"
+    )
+    ends = {**place, "x2": {"field": "a"}, "y2": {"field": "b"}}
+    middle = {"values": [{"x": SIDE / 2, "y": SIDE / 2}]}
+    return {
+        "title": {"text": "the photo, 64 × 64", "fontSize": 13},
+        "layer": [
+            {
+                "data": middle,
+                "mark": {"type": "image", "url": url, "width": SHOWN, "height": SHOWN},
+                "encoding": place,
+            },
+            *(
+                {
+                    "data": {"values": [{}]},
+                    "transform": frame,
+                    "mark": {
+                        "type": "rect",
+                        "filled": False,
+                        "stroke": color,
+                        "strokeWidth": width,
+                    },
+                    "encoding": ends,
+                }
+                for color, width in ((plots.CARD, 6), (plots.INK, 2.5))
+            ),
+        ],
+    }
+
+
+def _patch(colors):
+    """The nine pixels, enlarged, in their own colors."""
+    table = "c\n" + "\n".join(colors)
+    number = vega.calculate(
+        x=f"(datum.i - 1) % {SIDE} - 2 * pointed.u[0]",
+        y=f"floor((datum.i - 1) / {SIDE}) - 2 * pointed.v[0]",
+    )
+    near = {"filter": "datum.x >= 0 && datum.x < 3 && datum.y >= 0 && datum.y < 3"}
+    count = {"window": [{"op": "row_number", "as": "i"}]}
+    ends = vega.calculate(a="datum.x + 1", b="datum.y + 1")
+    place = {
+        "x": _axis("x", 3),
+        "x2": {"field": "a"},
+        "y": _axis("y", 3, down=True),
+        "y2": {"field": "b"},
+    }
+    color = {"field": "c", "type": "nominal", "scale": None}
+    return {
+        "title": {"text": "nine pixels", "fontSize": 13},
+        "data": {"values": table, "format": {"type": "csv"}},
+        "transform": [count, *number, near, *ends],
+        "mark": {"type": "rect", "stroke": plots.CARD, "strokeWidth": 1},
+        "encoding": {**place, "color": color},
+    }
+
+
+def _map(table):
+    """The map in shades of gray; the pixel that is pointed at has a frame, and its value below."""
+    half = SIDE // 2
+    start = {"u": AT[0], "v": AT[1]}
+    select = {"type": "point", "on": "pointerover", "clear": False, "fields": ["u", "v"]}
+    pointed = {"name": "pointed", "value": [start], "select": select}
+    ends = vega.calculate(a="datum.u + 1", b="datum.v + 1")
+    place = {
+        "x": _axis("u", half),
+        "x2": {"field": "a"},
+        "y": _axis("v", half, down=True),
+        "y2": {"field": "b"},
+    }
+    shade = {
+        "field": "value",
+        "type": "quantitative",
+        "scale": {"scheme": "greys", "reverse": True},
+        "legend": None,
+    }
+    mine = [{"filter": {"param": "pointed", "empty": False}}]
+    told = "'sum of 27 products: ' + format(datum.value, '.2f')"
+    return {
+        **table,
+        "transform": [*table["transform"], *ends],
+        "layer": [
+            {
+                "params": [pointed],
+                "mark": {"type": "rect", "aria": False},
+                "encoding": {**place, "color": shade},
+            },
+            {
+                "transform": mine,
+                "mark": {
+                    "type": "rect",
+                    "filled": False,
+                    "stroke": plots.INK,
+                    "strokeWidth": 2.5,
+                },
+                "encoding": place,
+            },
+            {
+                "transform": [*mine, *vega.calculate(told=told)],
+                "mark": {
+                    "type": "text",
+                    "align": "left",
+                    "baseline": "top",
+                    "x": 0,
+                    "y": SHOWN + 8,
+                },
+                "encoding": {"text": {"field": "told"}},
+            },
+        ],
+        "title": {"text": "the feature map: point at it", "fontSize": 13},
+    }
+
+
+def _still(small, edges):
+    """The photo, the nine pixels and the map as a figure, for pages that draw no chart."""
+    from matplotlib.patches import Rectangle
+
+    title = "Nine pixels of the photo make one pixel of the feature map"
+    figure, axes = plots.panels(title, 1, 3, (7.4, 2.9))
+    u, v = AT
+    patch = small[:, 2 * v : 2 * v + 3, 2 * u : 2 * u + 3]
+    pictures = (small.permute(1, 2, 0), patch.permute(1, 2, 0), edges)
+    names = ("the photo", "nine pixels", "the feature map: edges")
+    frame = {"fill": False, "edgecolor": plots.INK, "linewidth": 2}
+    for place, picture, name in zip(axes, pictures, names, strict=True):
+        place.imshow(picture.numpy(), cmap="gray", interpolation="nearest")
+        place.set_axis_off()
+        place.text(0, -0.05, name, transform=place.transAxes, va="top", fontsize=9, color=plots.INK)
+    axes[0].add_patch(Rectangle((2 * u - 0.5, 2 * v - 0.5), 3, 3, **frame))
+    axes[2].add_patch(Rectangle((u - 0.5, v - 0.5), 1, 1, **frame))
+    return figure

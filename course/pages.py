@@ -59,7 +59,7 @@ LESSONS = (
     Lesson(
         "02b_what_a_copy_costs.ipynb",
         "What a copy costs",
-        22,
+        21,
         "Forecast what a copy costs, and find out when that lets a CPU win",
     ),
     Lesson(
@@ -71,7 +71,7 @@ LESSONS = (
     Lesson(
         "03b_when_is_a_gpu_full.ipynb",
         "When is a GPU full?",
-        22,
+        17,
         "Find the batch from which on a GPU is full, measured and by your own formula",
     ),
     Lesson(
@@ -83,7 +83,7 @@ LESSONS = (
     Lesson(
         "04b_take_it_to_another_machine.ipynb",
         "Take it to another machine",
-        22,
+        21,
         "Bet on a T4, check it on a borrowed one, and resume a run on another machine",
     ),
     Lesson(
@@ -125,31 +125,31 @@ LESSONS = (
     Lesson(
         "08_find_the_limit.ipynb",
         "Find the limit",
-        25,
+        24,
         "Find what limits a step by three tests, cure it, and watch the next limit appear",
     ),
     Lesson(
         "08b_move_fewer_bytes.ipynb",
         "Move fewer bytes",
-        23,
+        22,
         "Draw a roofline, train in 16 bits, check the answers, and forecast the step on another card",
     ),
     Lesson(
         "08c_compile_and_replay.ipynb",
         "Compile and replay",
-        21,
+        20,
         "Count what torch.compile captures, replay a step as a CUDA graph, and work out MFU",
     ),
     Lesson(
         "09_attention.ipynb",
         "Write attention by hand",
-        24,
+        23,
         "Take a tiny GPT apart, see what attention's matrix costs, and write attention yourself",
     ),
     Lesson(
         "09b_how_fast_can_it_write.ipynb",
         "How fast can it write?",
-        26,
+        25,
         "Write a KV cache, and know how fast a card can write before you rent it",
     ),
     Lesson(
@@ -161,7 +161,7 @@ LESSONS = (
     Lesson(
         "10b_plan_a_cluster.ipynb",
         "Plan a cluster",
-        30,
+        24,
         "Find out when one more GPU stops helping, and plan two clusters",
         practice=False,
     ),
@@ -175,14 +175,14 @@ LESSONS = (
     Lesson(
         "12_threads_and_memory.ipynb",
         "Threads and memory",
-        27,
+        26,
         "Write CUDA C, and load a twentieth: count the sectors of a warp, and share tiles",
         practice=False,
     ),
     Lesson(
         "12b_banks_registers_occupancy.ipynb",
         "Banks, registers, occupancy",
-        28,
+        30,
         "Find bank conflicts, spills and occupancy's trap, without a GPU",
         practice=False,
     ),
@@ -196,7 +196,7 @@ LESSONS = (
     Lesson(
         "13b_programs_that_go_wrong.ipynb",
         "Programs that go wrong",
-        25,
+        21,
         "Repair a hang, endless recompiling, a loss that changes and a NaN, without a GPU",
         practice=False,
     ),
@@ -244,6 +244,20 @@ BLOCKS = {  # as the map in 00, README and INSTRUCTORS show them
     "Beyond": "speed, size, kernels, diagnosis, and a final",
     "To look things up": "and puzzles",
 }
+
+PLANS = {  # of a class: what it teaches, and its pages
+    "two hours, first steps": ("00", "01", "02"),
+    "four hours, use one GPU": ("00", "01", "02", "03", "04", "07"),
+    "half a day, use a GPU": tuple(f"0{page}" for page in range(8)),
+    "eight hours, and know what it costs": (
+        *(f"0{page}" for page in range(8)),
+        *("02b", "05b", "06b", "07b"),
+    ),
+    "a day, make it fast": ("07b", "08", "08b", "08c", "09", "09b"),
+    "a day, large models": ("05b", "06b", "09", "10", "10b"),
+    "a day, kernels": ("11", "12", "12b", "93"),
+}
+IN_A_GROUP = 1.25  # times the minutes of one learner
 
 
 def blocks() -> dict[str, list[Lesson]]:

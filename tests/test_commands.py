@@ -505,7 +505,10 @@ def test_publish_stamps_badges_links_and_setup_line():
         f"mybinder.org/v2/gh/someone/their-copy/{tag}?urlpath=lab%2Ftree%2Fnotebooks%2F01_check",
     ):
         assert address in first.source
-    assert "**01 Check for CUDA**" in first.source and "](00_start_here.ipynb)" in first.source
+    assert (
+        "**01&nbsp;Check&nbsp;for&nbsp;CUDA**" in first.source
+        and "](00_start_here.ipynb)" in first.source
+    )
     lines = setup.source.splitlines()
     assert lines[:2] == ["try:", "    import helpers"] and len(lines) <= 9
     assert lines[-1] == "from helpers.devices import pick_device"

@@ -111,6 +111,14 @@ def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
 
 
 @each_page
+def test_every_fold_closes_around_what_it_folds(site, path):
+    """Folds were empty, and what they should hide, answers among it, lay open below them."""
+    for fold in site[path.stem].select("details"):
+        summary = fold.find("summary").get_text()
+        assert len(fold.get_text().strip()) > len(summary.strip()) or fold.select("img"), summary
+
+
+@each_page
 def test_no_object_of_python_stands_for_a_widget(site, path):
     shown = "\n".join(part.get_text() for part in site[path.stem].select(".jp-OutputArea-output"))
     objects = r"interactive\(|[VH]Box\(|Output\(\)|widget-view|<\w+(?:\.\w+)+ (?:object )?at 0x"
@@ -134,10 +142,12 @@ def test_a_teachers_slides_open_with_the_lessons_picture_and_show_bets_before_fi
     kinds = [cell.metadata["slideshow"]["slide_type"] for cell in cells]
     assert 5 <= kinds.count("slide") <= 20
     assert "first.png" in cells[0].get("attachments", {})
-    assert any("<img" in cell.source for cell in cells)
     assert not any(re.search(r"\]\([\w-]+\.ipynb|<details", cell.source) for cell in cells)
     bets = [at for at, cell in enumerate(cells) if "<b>Predict:</b>" in cell.source]
-    assert bets and all(kinds[at] == "fragment" and kinds[at - 1] == "slide" for at in bets)
+    asked = any("predict(" in cell.source for cell in _notebooks.read(path).cells)
+    assert bool(bets) == asked and all(
+        kinds[at] == "fragment" and kinds[at - 1] == "slide" for at in bets
+    )
 
 
 def test_slides_are_written_for_the_lessons_named_and_no_other(tmp_path, capsys):

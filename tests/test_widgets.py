@@ -120,7 +120,7 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
     page = displayed[-1][0]["text/html"]
     before, _, folded = page.partition("<details>")  # the panel asks, without the answer
     assert "Guess before you look" in before and "Answer" not in before
-    assert "Show the answer" in folded and "Answer: no." in folded
+    assert "Show anyway" in folded and "Answer: no." in folded
     guess.choose("yes")
     assert texts(displayed)[-1] == "✗ Not this time: You predicted “yes”. The answer is “no”."
 

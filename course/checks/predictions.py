@@ -104,7 +104,7 @@ class Prediction:
             return
         answer = f"Answer: {self.say(actual)}. {because}".strip()
         still = figures.page(chart.figure, chart.alt, chart.caption) if chart else ""
-        folded = f"<details><summary>Show the answer</summary>{html.escape(answer)}{more[0]}{still}</details>"
+        folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}{more[0]}{still}</details>"
         asked = panel.as_html(panel.Content("open", "What is your guess?", ASK)) + folded
         told = show.page(asked, answer + more[1] + (f"\n{chart.words}" if chart else ""))
         if told:

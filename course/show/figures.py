@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARP = 2  # stored pixels for a displayed one
+CLEAR = 255  # the place of no color in a palette
 NARROW = 6  # inches; wider figures all get the same width
 GRAY = "#747B87"  # 4.3 to 1 on white, 4.4 on the ground of JupyterLab's dark theme
 WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a screen of 1366
@@ -40,15 +41,15 @@ def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> byte
     few = Image.fromarray(seen[..., :3]).quantize(
         colors or (255 if many else 127), kmeans=int(many)
     )
-    clear = len(few.getpalette() or ()) // 3
-    ground = Image.fromarray(seen[..., 3] < 128)
-    few.putpalette(
-        [*(few.getpalette() or ())[: 3 * clear], 255, 255, 255]
-    )  # Pillow 13 drops what has no entry
-    few.paste(clear, mask=ground)
     buffer = io.BytesIO()
-    look = {"transparency": clear} if ground.getbbox() else {}
-    few.save(buffer, format="png", optimize=True, **look)
+    ground = Image.fromarray(seen[..., 3] < 128)
+    if not ground.getbbox():
+        few.save(buffer, format="png", optimize=True)
+        return buffer.getvalue()
+    few.paste(CLEAR, mask=ground)
+    palette = (few.getpalette() or [])[: 3 * CLEAR]
+    few.putpalette(palette + [128] * (3 * CLEAR + 3 - len(palette)))
+    few.save(buffer, format="png", compress_level=9, transparency=CLEAR)
     return buffer.getvalue()
 
 

@@ -121,6 +121,17 @@ def minutes() -> str:
     return "\n".join(["| lesson | minutes |", "|---|---|", *rows])
 
 
+def plans() -> str:
+    """Return INSTRUCTORS' plans: for each its pages, and their minutes together."""
+    by_number = {page.number: page for page in course.NOTEBOOKS}
+    rows = []
+    for plan, numbers in course.PLANS.items():
+        named = " · ".join(f"[{number}]({by_number[number].file})" for number in numbers)
+        alone = sum(by_number[number].minutes for number in numbers)
+        rows.append(f"| {plan} | {named} | {alone} | {round(course.IN_A_GROUP * alone)} |")
+    return "\n".join(["| plan | pages | minutes | in a group |", "|---|---|---|---|", *rows])
+
+
 def stale(repository: str) -> dict[Path, Any]:
     """Return {path: fresh text, or a fresh notebook} for every file whose derived parts are not fresh."""
     fresh: dict[Path, Any] = {}
@@ -129,12 +140,14 @@ def stale(repository: str) -> dict[Path, Any]:
         after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
         fresh |= {path: after} if before != after else {}
     lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
+    classes = f"<!-- plans -->\n{plans()}\n<!-- /plans -->"
     times = f"<!-- minutes -->\n{minutes()}\n<!-- /minutes -->"
     for path in filter(Path.exists, (ROOT / name for name in TEXTS)):  # a pack has fewer
         before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
         after = re.sub("<!-- minutes -->.*<!-- /minutes -->", lambda _: times, after, flags=re.S)
+        after = re.sub("<!-- plans -->.*<!-- /plans -->", lambda _: classes, after, flags=re.S)
         fresh |= {path: after} if before != after else {}
     return fresh
 

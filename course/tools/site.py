@@ -1,7 +1,9 @@
 """Write the lessons as web pages from their stored outputs, with nbconvert: nothing is executed."""
 
 import argparse
+import base64
 import json
+import mimetypes
 import os
 import re
 from html import escape
@@ -18,6 +20,7 @@ from course.tools._arguments import folder
 
 HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
+PICTURE = re.compile(r'(<img [^>]*src=")(?!data:|https?:)([^"]+)')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
@@ -29,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the pages; WrongCall, before the first, when the folder holds other files of these names."""
     template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
-    exporter = HTMLExporter(raw_template=template, embed_images=True)
+    exporter = HTMLExporter(raw_template=template)
     texts = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
     pages = {path.stem: path for path in [*texts, *_notebooks.find()]}
     places = {"index": "README", "CONTRIBUTING": "CONTRIBUTING"}
@@ -57,8 +60,15 @@ def page(path: Path, exporter: HTMLExporter) -> str:
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
     names = {"metadata": {"name": title, "path": str(path.parent)}}
     html, _ = exporter.from_notebook_node(notebook, names)
+    html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
     html = CODE.sub(rf'href="{there}/\1"', html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')
+
+
+def embedded(picture: Path) -> str:
+    """Return a picture as a data: address. nbconvert's own embedding moves what is folded out of its fold."""
+    kind = mimetypes.guess_type(picture.name)[0]
+    return f"data:{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"

@@ -73,6 +73,8 @@ def address(browser, root):
         file = root / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
+    (root / "config" / "custom").mkdir(parents=True)
+    shutil.copy(lab.LOOK, root / "config" / "custom")
     options = argparse.Namespace(port=labpage.free_port(), no_browser=True)
     line = [
         *lab.command(sys.executable, options, root / "notebooks"),
@@ -81,6 +83,7 @@ def address(browser, root):
     variables = environment(
         root / "home",
         **{name: lab.environment()[name] for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")},
+        JUPYTER_CONFIG_DIR=str(root / "config"),
         JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
         JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"),
     )

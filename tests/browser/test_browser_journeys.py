@@ -1,10 +1,11 @@
 """Three journeys of a learner in JupyterLab: a first lesson, the second day without a kernel, the keyboard alone."""
 
+import io
 import random
 
 import nbformat
 import pytest
-from axe import SETTLED, findings, in_theme
+from axe import SETTLED, findings, in_theme, whole
 from labpage import ACTIVE, CELLS, END, KERNEL, REPLY, SAVE, TEXT, open_lesson, run_all
 
 from course.tools import _notebooks
@@ -163,6 +164,31 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
     with in_theme(page, "JupyterLab Dark"):
         found += [f"dark, {each}" for each in findings(page, ["color-contrast"])]
     assert not found, "\n".join(found)
+
+
+EDGES = """() => {
+    const boxes = (parts, inset) => [...document.querySelectorAll(parts)].map(part => part.getBoundingClientRect())
+        .filter(box => box.width > 5 && box.height > 5).map(box => [box.left + inset, box.width].map(Math.round));
+    return [...boxes('.jp-Notebook :is(.jp-InputArea-editor, .course-panel, .course-live.course-card)', 0),
+            ...boxes('.jp-Notebook :is(.course-figure img, .vega-embed svg.marks)', 16)];
+}"""
+
+
+def test_there_is_one_left_edge_two_widths_and_no_white_card_in_the_dark(scratch):
+    """Text, panels, charts and figures began at three places, in seven widths; a dark page dazzled with white cards."""
+    image = pytest.importorskip("PIL.Image")
+    page = scratch
+    page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    page.wait_for_timeout(500)
+    boxes = page.evaluate(EDGES)
+    assert len({left for left, _ in boxes}) == 1 and {wide for _, wide in boxes} == {720, 880}, (
+        boxes
+    )
+    with in_theme(page, "JupyterLab Dark"), whole(page):
+        page.wait_for_timeout(1000)
+        shot = image.open(io.BytesIO(page.locator(".jp-Notebook").screenshot())).convert("L")
+    blocks = shot.reduce(24).getextrema()
+    assert blocks[1] < 160, "a place of 24 × 24 pixels that is nearly white"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 ``pytest --practice-gpus 2`` turns them on for the whole run, from before the first conftest, so that what is skipped
 without a GPU runs. ``@pytest.mark.practice_gpus(2)`` gives one test so many, with or without the option, and a test that
 takes the fixture ``practice_gpus`` gets the session itself (its counters of waits and transfers), with one GPU unless it
-is marked. The mark takes the arguments of `practice_gpus.practice_gpus`, such as ``memory="8 GiB"``.
+is marked. ``--practice-gpus-summary FILE`` adds what came out to a file of Markdown, such as GitHub's job summary. The mark takes the arguments of `practice_gpus.practice_gpus`, such as ``memory="8 GiB"``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 NAME = "practice_gpus"  # of the mark and the fixture
 MEMORY = "16 GiB"
 HELP = "run the tests with so many practice GPUs, where there are not so many real ones"
+SUMMARY_HELP = "add what came out to this file, as Markdown: $GITHUB_STEP_SUMMARY, for example"
+REFUSED = f"{NAME} refused"  # a property of a test's report
+COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 MARK = f"{NAME}(n=1, **settings): this test gets n GPUs, real ones or practice GPUs"
 RUN: pytest.StashKey[Any] = pytest.StashKey()
 
@@ -32,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--practice-gpus-memory", default=MEMORY, metavar="SIZE", help="memory of each of them"
     )
+    group.addoption("--practice-gpus-summary", metavar="FILE", help=SUMMARY_HELP)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,6 +87,58 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if session is None:
         return None
     return "real GPUs" if session.real else f"practice GPUs: {session.settings.n}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note with a test what was refused in it."""
+    path = item.config.getoption("--practice-gpus-summary")
+    if not path:
+        yield
+        return
+    from practice_gpus.machine import LISTENERS
+
+    def refused(feature: str) -> None:
+        if (REFUSED, feature) not in item.user_properties:
+            item.user_properties.append((REFUSED, feature))
+
+    LISTENERS.append(refused)
+    yield
+    LISTENERS.remove(refused)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write the summary."""
+    path = config.getoption("--practice-gpus-summary")
+    if path:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(summary(config, terminalreporter.stats))
+
+
+def summary(config: pytest.Config, stats: dict) -> str:
+    """What came out of a run, as Markdown."""
+    session = config.stash.get(RUN, None)
+    gpus = "without practice GPUs"
+    if session is not None:
+        kind = "real GPUs" if session.real else "practice GPUs"
+        gpus = f"on {session.settings.n} {kind}"
+    counts = {name: len(stats.get(name, [])) for name in COUNTED}
+    cells = [f"{count} {name}" for name, count in counts.items() if count]
+    lines = [f"### Tests {gpus}: {', '.join(cells) or 'none'}", ""]
+    refused: dict = {}
+    for report in stats.get("failed", []) + stats.get("error", []):
+        features = [value for name, value in report.user_properties if name == REFUSED]
+        for feature in features:
+            refused.setdefault(feature, []).append(report.nodeid)
+        if not features:
+            words = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+            first = words.splitlines()[0] if words else report.outcome
+            lines.append(f"- `{report.nodeid}`: {first.replace('|', ' ')[:200]}")
+    if refused:
+        lines += ["", "| not imitated, needs a real GPU | tests |", "|---|---|"]
+        rows = sorted(refused.items(), key=lambda each: -len(each[1]))
+        lines += [f"| {feature} | {len(tests)}, `{tests[0]}` |" for feature, tests in rows]
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture

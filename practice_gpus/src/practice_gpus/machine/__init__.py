@@ -24,7 +24,7 @@ from practice_gpus.machine.machine import (
     storage_of,
 )
 from practice_gpus.machine.memory import Allocator
-from practice_gpus.machine.observers import Observer, tell_refused
+from practice_gpus.machine.observers import LISTENERS, Observer, tell_refused
 from practice_gpus.machine.origins import (
     HERE,
     OWNERS,
@@ -48,6 +48,7 @@ __all__ = [
     "FORKED",
     "HERE",
     "Machine",
+    "LISTENERS",
     "NO_BACKEND",
     "NO_KERNEL",
     "OTHER_STORAGE",

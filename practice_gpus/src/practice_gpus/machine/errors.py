@@ -76,7 +76,7 @@ def refusal(
 
     def call(*args, **kwargs):
         if condition is None or condition(*args, **kwargs):
-            tell_refused(name)
+            tell_refused(name, ended=True)
             raise NotImplementedError(
                 f"practice GPUs do not imitate {name}: it needs a real GPU; {instead}"
             )

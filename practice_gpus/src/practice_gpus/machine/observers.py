@@ -6,6 +6,7 @@ The clock's log, a report's recorder and the history of the memory are observers
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,8 +68,13 @@ class Observer:
 EVERYONE: weakref.WeakKeyDictionary[Any, list[Observer]] = weakref.WeakKeyDictionary()
 
 
-def tell_refused(feature: str) -> None:
-    """Tell all observers of all machines that something was refused."""
+LISTENERS: list[Callable[[str], None]] = []  # called with what is refused, whatever machine is on
+
+
+def tell_refused(feature: str, ended: bool = False) -> None:
+    """Tell all observers of all machines that something was refused; ``ended``: with an error, and not replaced."""
+    for listener in LISTENERS if ended else ():
+        listener(feature)
     for observers in list(EVERYONE.values()):
         for observer in observers:
             observer.refused(feature)

@@ -1,5 +1,6 @@
 """The site: every page reads well without a kernel and without a network; charts answer where there is one."""
 
+import json
 import re
 import tempfile
 from pathlib import Path
@@ -116,6 +117,14 @@ def test_every_fold_closes_around_what_it_folds(site, path):
     for fold in site[path.stem].select("details"):
         summary = fold.find("summary").get_text()
         assert len(fold.get_text().strip()) > len(summary.strip()) or fold.select("img"), summary
+
+
+def test_the_site_is_searched_without_a_network_and_pages_lead_on(folder, site):
+    pages = (folder / "index.html").read_text(encoding="utf-8")
+    found = json.loads(re.search("const pages = (.*);", pages)[1])
+    assert {f"{name}.html" for name in site} == {file for file, _, _ in found}
+    assert any("pinned memory" in words.lower() for _, _, words in found)
+    assert "01_check_for_cuda.html" in [a["href"] for a in site["00_start_here"].select("nav a")]
 
 
 @each_page

@@ -9,17 +9,34 @@ import re
 from html import escape
 from pathlib import Path
 
+from bs4 import BeautifulSoup
 from nbconvert import HTMLExporter
 from nbformat import v4
 
 from course import files
-from course.pages import REPOSITORY
+from course.pages import NOTEBOOKS, REPOSITORY
 from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks
 from course.tools._arguments import folder
 
 HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
+SEARCH = """<p><label>Search all pages: <input type="search" id="search"></label></p><ul id="found"></ul>
+<script>
+const pages = PAGES;
+document.getElementById('search').addEventListener('input', event => {
+    const asked = event.target.value.trim().toLowerCase();
+    const rows = asked.length < 2 ? [] : pages.filter(([, , words]) => words.toLowerCase().includes(asked));
+    document.getElementById('found').replaceChildren(...rows.map(([file, title, words]) => {
+        const item = document.createElement('li'), link = document.createElement('a');
+        const at = words.toLowerCase().indexOf(asked);
+        link.href = file;
+        link.textContent = title;
+        item.append(link, ` … ${words.slice(Math.max(0, at - 60), at + 80)} …`);
+        return item;
+    }));
+});
+</script>"""
 PICTURE = re.compile(r'(<img [^>]*src=")(?!data:|https?:)([^"]+)')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
@@ -41,10 +58,38 @@ def run(args: argparse.Namespace) -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
     _notebooks.refuse_others(targets)
-    for target, path in targets.items():
-        files.write(target, page(path, exporter))
+    written = {target: page(path, exporter) for target, path in targets.items()}
+    for target, html in written.items():
+        html = html.replace("<!-- neighbors -->", neighbors(target.stem), 1)
+        if target.stem == "index":
+            html = html.replace("<!-- search -->", SEARCH.replace("PAGES", words_of(written)), 1)
+        files.write(target, html)
     print(f"{len(pages)} pages, first {args.folder / 'index.html'}")
     return 0
+
+
+def neighbors(name: str) -> str:
+    """Return links to the pages before and behind the lesson `name`; empty for other pages."""
+    names = [each.file.removesuffix(".ipynb") for each in NOTEBOOKS]
+    if name not in names:
+        return ""
+    at = names.index(name)
+    places = (("← ", at - 1), ("→ ", at + 1))
+    return "".join(
+        f' · <a href="{names[i]}.html">{arrow}{escape(NOTEBOOKS[i].title)}</a>'
+        for arrow, i in places
+        if 0 <= i < len(names)
+    )
+
+
+def words_of(written: dict[Path, str]) -> str:
+    """Return the pages' [file, title, words] as a literal of JavaScript, for the search in index.html."""
+    rows = []
+    for target, html in written.items():
+        main = BeautifulSoup(html, "html.parser").find("main")
+        words = " ".join(main.get_text(" ").split()) if main else ""
+        rows.append([target.name, words.partition("¶")[0].strip()[:60], words])
+    return json.dumps(rows, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def page(path: Path, exporter: HTMLExporter) -> str:

@@ -201,7 +201,7 @@ def products(counted_here):
 
 
 def tiles(source, *sizes):
-    """Show what the machine code of a product's loop has per FFMA, by the side of a thread's square of results.
+    """Return (Figure, sentence): what the code of a product's loop has per FFMA, by the side of a thread's square of results.
 
     `source` is in CUDA C, with R for that side; with the smallest, it must compute the right product.
     """
@@ -236,9 +236,7 @@ def tiles(source, *sizes):
         look = {"fontweight": "bold", "color": colors.get(head, INK)}
         plots.note(axes, head, (x * most, -0.8), (side, 0), **look)
     axes.set(xlim=(0, 1.56 * most), ylim=(len(counted) - 0.5, -1.1), xticks=[])
-    show_figure(
-        figure, f"Bars, memory instructions per FFMA by results per thread. {'. '.join(said)}."
-    )
+    return figure, f"Bars, memory instructions per FFMA by results per thread. {'. '.join(said)}."
 
 
 def register_tiles():
@@ -384,7 +382,7 @@ def multiplied(text, size=1, height=TILE):
 
 
 def ladder():
-    """Show how fast a product runs on an RTX A6000, kernel by kernel, as Simon Boehm measured it."""
+    """Return (Figure, sentence): how fast a product runs on an RTX A6000, kernel by kernel, as Simon Boehm measured it."""
     data = published("matmul_a6000")
     speeds = {row["name"]: row["tflop_per_s"] for row in data.rows()}
     times = speeds["a tile per warp, sizes tuned"] / min(speeds.values())
@@ -393,7 +391,7 @@ def ladder():
     unit = "TFLOP/s (RTX A6000, FP32), measured by Simon Boehm"
     figure = plots.sources(plots.bars(speeds, title, unit, colors=colors), data.source)
     said = ", ".join(f"{name}: {speed:.3g}" for name, speed in speeds.items())
-    show_figure(figure, f"Bars of eight kernels on an RTX A6000, TFLOP/s. {said}.")
+    return figure, f"Bars of eight kernels on an RTX A6000, TFLOP/s. {said}."
 
 
 def _draw_banks(axes, padding):

@@ -68,13 +68,6 @@ def test_several_gpus_stand_where_all_of_them_get_together(shown):
     assert lengths == [256_000, 512_000] and "DDP on two: 0.512 million" in shown[0][1]
 
 
-def test_speeds_are_read_from_what_a_script_says():
-    text = (
-        "1 rank alone: 12,345 tokens per second\n2 ranks: 678 tokens per second, 1.5 times as many"
-    )
-    assert ladder.speeds(text) == [12345.0, 678.0]
-
-
 def test_attention_by_hand_is_the_attention_of_the_model():
     """Else its rung would be slower because it computes something else."""
     import torch

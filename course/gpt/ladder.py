@@ -6,7 +6,6 @@ measures, and what the clock forecasts for the same step.
 
 import functools
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,11 +59,6 @@ def _caption(lesson, reached):
     measured = f"Measured on this machine, tokens per second: {', '.join(here)}." if here else ""
     pale = "" if all(rung["own"] for rung in reached.values()) else PALE
     return f"{measured} {pale}".strip()
-
-
-def speeds(text: str) -> list[float]:
-    """Return the tokens per second that a script's output names, in order."""
-    return [float(n.replace(",", "")) for n in re.findall(r"([\d,]+) tokens per second", text)]
 
 
 def rungs() -> dict[str, dict]:

@@ -15,10 +15,9 @@ from course.checks import expect, my_tools
 from course.checks.core import LearnerError, NotYet, call, chosen
 from course.checks.ranks import Hang, run_ranks, train_two
 from course.checks.words import exercise, quiz
-from course.gpt import ladder
 
 # The lesson calls them, too.
-__all__ = ["Hang", "chosen", "ladder", "run_ranks"]
+__all__ = ["Hang", "chosen", "run_ranks"]
 
 
 # --- convert a script to DDP --------------------------------------------------------------------------

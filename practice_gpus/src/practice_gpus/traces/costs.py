@@ -57,11 +57,16 @@ def _is_softmax(event: GpuEvent) -> bool:
 
 def blocked(trace: Trace) -> bool:
     """Whether the CPU is usually ahead of this GPU, and copies that it waits for are there to take its lead."""
+    ahead = delay(trace)
+    return ahead is not None and ahead >= AHEAD and any(map(blocks, trace.gpu))
+
+
+def delay(trace: Trace) -> float | None:
+    """Return the median µs from a launch to its kernel, copies left out; None where no launch was recorded."""
     delays = [
         e.start - e.launch for e in trace.gpu if e.launch is not None and e.kind not in COPIES
     ]
-    copies = [event for event in trace.gpu if blocks(event)]
-    return bool(delays and copies) and statistics.median(delays) >= AHEAD
+    return statistics.median(delays) if delays else None
 
 
 def blocks(event: GpuEvent) -> bool:

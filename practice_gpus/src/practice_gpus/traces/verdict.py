@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from practice_gpus.traces.costs import WORK, blocks, calls, collectives, costs, lateness
+from practice_gpus.traces.costs import WORK, blocks, calls, collectives, costs, delay, lateness
 from practice_gpus.traces.reading import COPIES, alone, busy_share, exposed, on_cpu
 from practice_gpus.traces.rules import FEWEST, LOST, NOTHING, RULES, TINY, UNCLEAR, Rule
 from practice_gpus.traces.trace import Trace
@@ -89,6 +90,16 @@ class _Facts:
     spent: dict[str, float]
     last: int | None
 
+    @functools.cached_property
+    def busy(self) -> float:
+        """The share of the time in which the GPU runs anything."""
+        return busy_share(self.trace)
+
+    @functools.cached_property
+    def exposed(self) -> float:
+        """The share of the time in which it only communicates."""
+        return exposed(self.trace)
+
     def told(self, rule: Rule) -> Verdict:
         """Return the verdict by `rule`."""
         share = self.spent[rule.cost] / self.trace.length
@@ -107,36 +118,29 @@ class _Facts:
 
     def nothing(self) -> Verdict:
         """Return the verdict on a trace in which no rule finds anything."""
-        busy = busy_share(self.trace)
         most = max(WORK, key=lambda kind: self.spent.get(kind, 0.0))
-        says = f"Nothing stands out: the GPU works {busy:.0%} of the time, most of it in {most} kernels."
+        says = f"Nothing stands out: the GPU works {self.busy:.0%} of the time, most of it in {most} kernels."
         change = "Whether those could be faster, a trace doesn't say: compare them with a forecast."
-        return Verdict(NOTHING, busy, says, change, self.evidence(None), self.spent, self.facts())
+        return Verdict(
+            NOTHING, self.busy, says, change, self.evidence(None), self.spent, self.facts()
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return what a program wants to know of the trace beside the verdict."""
         trace = self.trace
-        shares = {"busy": busy_share(trace), "exposed": exposed(trace)}
+        shares = {"busy": self.busy, "exposed": self.exposed}
         return {"device": trace.device, "length": trace.length, "ranks": trace.ranks} | shares
 
     def evidence(self, rule: Rule | None) -> list[str]:
         """Return lines of numbers: the time that the rule found, its calls, and the whole."""
-        delays = [
-            e.start - e.launch
-            for e in self.trace.gpu
-            if e.launch is not None and e.kind not in COPIES
-        ]
         lines = self._evidence_of(rule) if rule else []
-        if delays:
-            lines.append(
-                f"from a launch to its kernel: {_ms(max(0.0, statistics.median(delays)))} (median)"
-            )
+        ahead = delay(self.trace)
+        if ahead is not None:
+            lines.append(f"from a launch to its kernel: {_ms(max(0.0, ahead))} (median)")
         work = sorted(((self.spent.get(kind, 0.0), kind) for kind in WORK), reverse=True)
         told = [f"{kind} {time / self.trace.length:.0%}" for time, kind in work if time]
-        told.append(f"communication alone {exposed(self.trace):.0%}")
-        lines.append(
-            f"{self.trace.device}, busy {busy_share(self.trace):.0%} of the time: {', '.join(told)}"
-        )
+        told.append(f"communication alone {self.exposed:.0%}")
+        lines.append(f"{self.trace.device}, busy {self.busy:.0%} of the time: {', '.join(told)}")
         return lines
 
     def _evidence_of(self, rule: Rule) -> list[str]:
@@ -175,10 +179,10 @@ class _Facts:
 
     def _overlap(self) -> str:
         talk = [event.length for event in collectives(self.trace)]
-        work = busy_share(self.trace) - exposed(self.trace)
+        work = self.busy - self.exposed
         if len(talk) > 20 and statistics.median(talk) < TINY:
             return f"join the {len(talk):,} small collectives, as DDP's buckets do"
-        if work >= exposed(self.trace):
+        if work >= self.exposed:
             return "overlap the communication with other work, such as the next batch's"
         if len(self.ranks) > 1:
             return (

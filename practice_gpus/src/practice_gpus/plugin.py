@@ -96,15 +96,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not path:
         yield
         return
-    from practice_gpus.machine import LISTENERS
+    from practice_gpus.machine import Observer, everywhere
 
-    def refused(feature: str) -> None:
-        if (REFUSED, feature) not in item.user_properties:
-            item.user_properties.append((REFUSED, feature))
+    class Refusals(Observer):
+        def refused(self, feature: str, ended: bool) -> None:
+            if ended and (REFUSED, feature) not in item.user_properties:
+                item.user_properties.append((REFUSED, feature))
 
-    LISTENERS.append(refused)
-    yield
-    LISTENERS.remove(refused)
+    with everywhere(Refusals()):
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -24,7 +24,7 @@ from practice_gpus.machine.machine import (
     storage_of,
 )
 from practice_gpus.machine.memory import Allocator
-from practice_gpus.machine.observers import LISTENERS, Observer, tell_refused
+from practice_gpus.machine.observers import Observer, everywhere, tell_refused
 from practice_gpus.machine.origins import (
     HERE,
     OWNERS,
@@ -48,7 +48,6 @@ __all__ = [
     "FORKED",
     "HERE",
     "Machine",
-    "LISTENERS",
     "NO_BACKEND",
     "NO_KERNEL",
     "OTHER_STORAGE",
@@ -64,6 +63,7 @@ __all__ = [
     "cause",
     "contents",
     "divide_by_zero",
+    "everywhere",
     "first_of",
     "framework",
     "held_back",

@@ -5,8 +5,9 @@ The clock's log, a report's recorder and the history of the memory are observers
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,20 +62,25 @@ class Observer:
     def segment(self, allocator: Allocator, action: str, block: Block) -> None:
         """A segment came ("segment_alloc"), went ("segment_free"), or didn't fit ("oom")."""
 
-    def refused(self, feature: str) -> None:
-        """Something was asked for that practice GPUs do not imitate, or run without it."""
+    def refused(self, feature: str, ended: bool) -> None:
+        """Something was asked for that practice GPUs do not imitate: it ``ended`` with an error, or runs without it."""
 
 
 EVERYONE: weakref.WeakKeyDictionary[Any, list[Observer]] = weakref.WeakKeyDictionary()
 
 
-LISTENERS: list[Callable[[str], None]] = []  # called with what is refused, whatever machine is on
+@contextlib.contextmanager
+def everywhere(observer: Observer) -> Iterator[None]:
+    """Have an observer of no machine told, as those of all are."""
+    EVERYONE[observer] = [observer]
+    try:
+        yield
+    finally:
+        del EVERYONE[observer]
 
 
 def tell_refused(feature: str, ended: bool = False) -> None:
     """Tell all observers of all machines that something was refused; ``ended``: with an error, and not replaced."""
-    for listener in LISTENERS if ended else ():
-        listener(feature)
     for observers in list(EVERYONE.values()):
         for observer in observers:
-            observer.refused(feature)
+            observer.refused(feature, ended)

@@ -191,9 +191,19 @@ class Recorder(Observer):
             return "data"
         return "backward" if behind else "activations"
 
-    def count(self, table: dict, event: str, size: int = 0, idle: bool = False) -> None:
-        """Count something that happens at the line that is running; ``idle``: with nothing computed before."""
-        key = event, *line(origin()), framework(within())
+    def count(
+        self,
+        table: dict,
+        event: str,
+        size: int = 0,
+        idle: bool = False,
+        codes: list | None = None,
+    ) -> None:
+        """Count something that happens at the line that is running; ``idle``: with nothing computed before.
+
+        ``codes``: those that are running `within` it, where they are known already.
+        """
+        key = event, *line(origin()), framework(within() if codes is None else codes)
         with self.lock:
             entry = table.setdefault(key, [0, 0, 0, -1, 0])
             entry[0] += 1
@@ -236,9 +246,9 @@ class Recorder(Observer):
             reason = "print"
         elif cause(codes) and not framework(codes)[0]:
             reason = f"{reason} in {cause(codes)}"
-        self.count(self.waits, reason, idle=idle)
+        self.count(self.waits, reason, idle=idle, codes=codes)
 
-    def refused(self, feature: Any) -> None:
+    def refused(self, feature: str, ended: bool) -> None:
         """Something was asked for that practice GPUs do not imitate, or run without it."""
         self.count(self.refusals, feature)
 

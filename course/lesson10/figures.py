@@ -136,8 +136,8 @@ def show_hidden(tflops=277, gb_per_s=24):
         "height": 220,
         "view": {"fill": PALE},
         "params": [
-            slide("tflops", 1000, tflops, "a GPU's speed (TFLOP/s)", low=10),
-            slide("gb", 900, gb_per_s, "its link (GB/s)", low=5),
+            vega.slider("tflops", 1000, 1, tflops, "a GPU's speed (TFLOP/s)", low=10),
+            vega.slider("gb", 900, 1, gb_per_s, "its link (GB/s)", low=5),
         ],
         **vega.csv("tokens", [(round(each),) for each in tokens]),
         "transform": vega.calculate(
@@ -162,12 +162,6 @@ WHITE = {**TEXT, "y": 205, "color": "white"}
 def amount(field, title, **more):
     """Return the encoding of a quantity."""
     return {"field": field, "type": "quantitative", "title": title, **more}
-
-
-def slide(name, high, start, label, low=1):
-    """Return the parameter `name`, a slider from `low` to `high`."""
-    bind = {"input": "range", "min": low, "max": high, "step": 1, "name": f"{label} "}
-    return {"name": name, "value": start, "bind": bind}
 
 
 # --- matrices ---------------------------------------------------------------------------------------
@@ -262,7 +256,10 @@ def _pipeline(title, stages, microbatches):
         "width": WIDE,
         "height": 200,
         "view": {"fill": PALE},
-        "params": [slide("p", 8, stages, "stages"), slide("m", 16, microbatches, "microbatches")],
+        "params": [
+            vega.slider("p", 8, 1, stages, "stages", low=1),
+            vega.slider("m", 16, 1, microbatches, "microbatches", low=1),
+        ],
         **vega.csv("i,j,k", product(range(8), range(16), (0, 1))),
         "transform": [
             {"filter": "datum.i < p && datum.j < m"},

@@ -14,8 +14,8 @@ from course.checks.my_tools import mine, source
 from course.lesson10.exercises import chosen, fsdp, to_ddp
 from course.scripts import run
 
-OPTIONS = "--steps 3 --ddp own.py --block own.py --tiny --out run.json"
-PARTS = 5  # of which shard.py tells that they begin, a line for each
+OPTIONS = "--steps 3 --ddp own.py --block own.py --out run.json"
+PARTS = 4  # of which shard.py tells that they begin, a line for each
 warnings.filterwarnings("ignore", module="torch.distributed")  # a notebook is one process
 
 

@@ -87,14 +87,9 @@ def test_a_folded_answer_does_not_show_its_first_line(path):
             assert next(filter(None, text.split("\n"))).strip() == "", cell.source
 
 
-OPEN = set()  # pages that still answer too early
-
-
 @of_each
-def test_an_unguessed_question_shows_nothing_but_its_panel(path, request):
+def test_an_unguessed_question_shows_nothing_but_its_panel(path):
     """Whoever reads the stored page, or runs all cells first, meets each question before its answer."""
-    if path.name[:2] in OPEN:
-        request.applymarker(pytest.mark.xfail(strict=True))
     for cell in code(path):
         if ".reveal(" in cell.source and not cell.source.startswith("def "):
             pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]

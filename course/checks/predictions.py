@@ -48,7 +48,7 @@ class Prediction:
         self.span = span
         self.changed = lambda: None  # told when the guess is made, and when it is compared
         self._pause = _Pause()
-        self._waiting = None  # (output, chart's output and chart, actual, because, more): a reveal before the guess
+        self._waiting = None  # a reveal before the guess: (output, what it tells then, the chart's output, chart)
         stored = progress.load().get(f"predict.{key}", {})
         self.guess = stored.get("guess") if self._fits(stored.get("guess")) else None
         self.compared = self.guess is not None and bool({"right", "factor"} & set(stored))
@@ -73,13 +73,12 @@ class Prediction:
 
     def _open(self):
         """Put the verdict, and what is shown with it, where a reveal has asked for a guess."""
-        told, chart, actual, because, more = self._waiting
-        verdict = self._verdict(actual, because)
-        page, text = panel.as_html(verdict) + more[0], panel.as_text(verdict) + more[1]
-        told.update({"text/html": page, "text/plain": text}, raw=True)
+        output, told, place, chart = self._waiting
+        page, text = told()
+        output.update({"text/html": page, "text/plain": text}, raw=True)
         if chart:
-            data, metadata = chart[1].bundle()
-            chart[0].update(data, metadata=metadata, raw=True)
+            data, metadata = chart.bundle()
+            place.update(data, metadata=metadata, raw=True)
 
     def reveal(
         self,
@@ -95,24 +94,25 @@ class Prediction:
         With the verdict come a `figure` (a tuple as `course.show.figures.show` takes it), a `chart` that can be moved
         and `lines` of text. Without a guess the panel asks for one, and everything stays folded; a guess opens it.
         """
-        more = _more(figure, lines)
-        if self.guess is not None:
+        more_page, more_text = _more(figure, lines)
+
+        def told():
             verdict = self._verdict(actual, because)
-            show.page(panel.as_html(verdict) + more[0], panel.as_text(verdict) + more[1])
+            return panel.as_html(verdict) + more_page, panel.as_text(verdict) + more_text
+
+        if self.guess is not None:
+            show.page(*told())
             if chart:
                 chart.show()
             return
         answer = f"Answer: {self.say(actual)}. {because}".strip()
         still = figures.page(chart.figure, chart.alt, chart.caption) if chart else ""
-        folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}{more[0]}{still}</details>"
+        folded = f"<details><summary>Show anyway</summary>{html.escape(answer)}{more_page}{still}</details>"
         asked = panel.as_html(panel.Content("open", "What is your guess?", ASK)) + folded
-        told = show.page(asked, answer + more[1] + (f"\n{chart.words}" if chart else ""))
-        if told:
-            later = chart and (
-                show.page(f'<div class="{show.STILL}" title="after your guess"></div>', ""),
-                chart,
-            )
-            self._waiting = told, later, actual, because, more
+        output = show.page(asked, answer + more_text + (f"\n{chart.words}" if chart else ""))
+        if output:
+            later = f'<div class="{show.STILL}" title="after your guess"></div>'
+            self._waiting = output, told, chart and show.page(later, ""), chart
 
     def say(self, value: Any) -> str:
         """`value` in words: a choice, or a number with its unit."""

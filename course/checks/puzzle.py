@@ -148,9 +148,7 @@ class Puzzle(Exercise):
     problems: Any = None
     score: Any = None
     unit: str = ""
-    draw: Callable | None = (
-        None  # (puzzle, answer): shows what the answer touched, below the verdict
-    )
+    draw: Callable | None = None  # shows below the verdict what an answer touched
 
     def check(self, answer: object = None) -> None:
         """Check `answer` as every exercise does; below, a picture of what it touched, where it ran."""

@@ -128,7 +128,8 @@ def test_without_a_guess_the_answer_stays_folded_until_there_is_one(displayed):
 def test_what_comes_with_the_verdict_waits_for_the_guess_too(displayed):
     """A figure, a chart or lines beside the panel would give the answer away."""
     figure = plots.bars({"tails": 1.0}, "Tails it is", "s")
-    chart = vega.Chart({"mark": "bar"}, plots.bars({"tails": 1.0}, "Tails", "s"), "a bar of tails")
+    bar = plots.bars({"tails": 1.0}, "Tails", "s")
+    chart = vega.Chart({"mark": "bar"}, bar, "a bar of tails", "Hollow: forecast.")
     guess = widgets.predict("t", "Heads?", ["yes", "no"])
     before = len(displayed)
     guess.reveal("no", figure=(figure, "one bar, tails"), lines=["heads 0", "tails 1"], chart=chart)
@@ -139,6 +140,7 @@ def test_what_comes_with_the_verdict_waits_for_the_guess_too(displayed):
     guess.choose("no")
     told, drawn = (bundle for bundle, _ in displayed[before:])
     assert "Right!" in told["text/html"] and "<details>" not in told["text/html"]
+    assert "Hollow: forecast." in told["text/html"], "what a chart's marks mean, and its sources"
     assert told["text/html"].count("<img") == 1 and vega.VEGALITE in drawn
     again = len(displayed)
     guess.reveal("no", figure=(figure, "one bar, tails"), chart=chart)

@@ -75,6 +75,7 @@ class Prediction:
         """Put the verdict, and what is shown with it, where a reveal has asked for a guess."""
         output, told, place, chart = self._waiting
         page, text = told()
+        page += chart.below if chart else ""
         output.update({"text/html": page, "text/plain": text}, raw=True)
         if chart:
             data, metadata = chart.bundle()

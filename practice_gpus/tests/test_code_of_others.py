@@ -342,3 +342,49 @@ def test_an_error_inside_torchscript_keeps_its_words(gpus):
                 code(*given)
     with pytest.raises(RuntimeError, match="RuntimeError: The size of tensor a"):
         torch.jit.script(add)(torch.ones(2), torch.ones(3))
+
+
+def test_offsets_of_jagged_tensors_go_with_their_values(gpus):
+    """Offsets stay on the CPU, and a program that reads them fails on the first GPU only."""
+    ragged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)
+    moved = ragged.to("cuda:1")
+    assert moved.offsets().device == moved.device == torch.device("cuda:1")
+    assert (moved + moved.clone()).to_padded_tensor(0.0).shape == (2, 2, 3)
+    assert moved.cpu().offsets().device.type == "cpu"
+    offsets = torch.tensor([0, 1, 3])
+    with pytest.raises(AssertionError, match="values.device=cuda:0 and offsets.device=cpu"):
+        torch.nested.nested_tensor_from_jagged(torch.ones(3, 2, device="cuda"), offsets=offsets)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_cudnn_takes_states_that_are_contiguous(gpus, kind):
+    """A state that was transposed passes here, and cuDNN refuses it."""
+    layer = getattr(torch.nn, kind)(3, 4, 2).cuda()
+    state = torch.ones(2, 2, 4, device="cuda").transpose(0, 1)
+    states = (state, state) if kind == "LSTM" else state
+    with pytest.raises(RuntimeError, match="rnn: hx is not contiguous"):
+        layer(torch.ones(5, 2, 3, device="cuda"), states)
+
+
+def test_batch_norm_over_all_ranks_is_that_of_one(gpus):
+    """`SyncBatchNorm`, which converted models of DDP have, is refused, or trains on other numbers than BatchNorm."""
+    import torch.distributed as dist
+
+    x = torch.randn(4, 3, 5, device="cuda", requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    plain = torch.nn.BatchNorm1d(3).cuda()
+    of_all = torch.nn.SyncBatchNorm(3).cuda()
+    store = dist.HashStore()
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
+    try:
+        kernels = torch.nn.modules._functions.SyncBatchNorm.apply
+        state = (of_all.running_mean, of_all.running_var, of_all.eps, 0.1, dist.group.WORLD, 1)
+        out = kernels(y, of_all.weight, of_all.bias, *state)
+        (out**3).sum().backward()
+    finally:
+        dist.destroy_process_group()
+    (plain(x) ** 3).sum().backward()
+    assert y.grad.device == out.device == torch.device("cuda:0")
+    torch.testing.assert_close(y.grad, x.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(of_all.weight.grad, plain.weight.grad, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(of_all.running_var, plain.running_var)

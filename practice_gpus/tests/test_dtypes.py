@@ -256,3 +256,16 @@ def test_storages_without_bytes_say_so(gpus):
     assert storage.clone().device.type == "meta"
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data"):
         storage.cpu()
+
+
+def test_dtypes_that_the_cpu_lacks_are_computed_in_wider_ones(gpus):
+    """A model in half precision is refused though CUDA runs it, or a sum of many numbers is another."""
+    x = torch.rand(1, 1, 4, 4, 4, device="cuda")
+    pooled = torch.nn.functional.avg_pool3d(x.half(), 2)
+    assert pooled.dtype == torch.float16 and pooled.is_cuda
+    exact = torch.nn.functional.avg_pool3d(x.half().float(), 2)
+    assert torch.equal(pooled, exact.half())
+    counts = torch.arange(4, device="cuda").histc(4, 0, 3)
+    assert counts.tolist() == [1, 1, 1, 1] and counts.dtype == torch.int64
+    with pytest.raises(NotImplementedError, match="adaptive_avg_pool3d_cuda"):
+        torch.nn.functional.adaptive_avg_pool3d(x.int(), 2)

@@ -84,7 +84,7 @@ def test_addresses_are_the_allocators(gpus):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: torch.batch_norm_gather_stats(x, x, x, x, x, 0.1, 0.1, 5),
+        lambda x: torch.cudnn_affine_grid_generator(x, 1, 1, 2, 2),
         lambda x: torch.cuda.default_generators[0].set_offset(4),
         lambda x: torch.cuda.memory._set_allocator_settings("roundup_power2_divisions:4"),
     ],

@@ -64,18 +64,23 @@ def first_of(op: Any) -> str:
 
 
 def best_sample(op: Any, dtype: torch.dtype) -> tuple | None:
-    """(arguments, named arguments) of the sample with the most tensors, none of them a number, or None without samples."""
+    """(arguments, named arguments) of the sample with the most tensors, none of them empty or a number, else the largest
+    numbers; None without samples."""
     torch.manual_seed(0)
     try:
-        samples = list(itertools.islice(op.sample_inputs("cpu", dtype), 6))
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype), 12))
     except Exception:  # made for dtypes that this one is none of: the generators are PyTorch's
         return None
     found = [((s.input, *s.args), s.kwargs) for s in samples]
-    return max(
-        found,
-        key=lambda s: (len(tensors(s)), min(x.dim() for x in tensors(s) or [T()]) > 0),
-        default=None,
-    )
+    return max(found, key=size, default=None)
+
+
+def size(sample: tuple) -> tuple:
+    """What is larger for the sample that says more."""
+    inputs = tensors(sample)
+    numbers = sum(value for value in tree_flatten(sample)[0] if type(value) is int)
+    filled = all(x.numel() for x in inputs)
+    return len(inputs), filled, all(x.dim() for x in inputs), 0 if inputs else numbers
 
 
 def tensors(value: Any) -> list[T]:

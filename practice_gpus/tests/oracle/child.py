@@ -56,11 +56,12 @@ def main() -> None:
     with contextlib.ExitStack() as stack, open(sys.argv[5], "a", buffering=1) as lines:
         if side != "oracle":
             from practice_gpus import practice_gpus
-            from practice_gpus.pytorch import dtypes
+            from practice_gpus.pytorch import compute, dtypes
 
             stack.enter_context(practice_gpus(2, memory=MEMORY, real="hide"))
             if side == "bare":  # the CPU's own words, of which kernels.py makes CUDA's
                 dtypes.in_other_words.cache_clear()
+                compute.elsewise = lambda call: (False, None)
                 dtypes.OTHER_WORDS = dtypes.OTHER_WORDS.with_name("none.txt")
         torch.zeros(1, device="cuda")
         from cases import groups

@@ -44,8 +44,8 @@ def table(oracle: dict[str, list], bare: dict[str, list]) -> dict[str, dict[str,
     found: dict = defaultdict(lambda: defaultdict(set))
     for (operator, kernel, dtype), counted in votes.items():
         words, count = counted.most_common(1)[0]
-        if words and count > counted[""]:
-            found[f"{operator}/{kernel}"][words].add(dtype)
+        says = words if count > counted[""] else ""
+        found[f"{operator}/{kernel}"][says].add(dtype)
     return found
 
 
@@ -56,12 +56,20 @@ def lines(found: dict[str, dict[str, set]]) -> list[str]:
         kernels[key.split("/")[1]].append((key, said_of))
     rows = []
     for kernel, members in kernels.items():
-        same = len({word for _, said_of in members for word in said_of}) == 1
+        same = len({word for _, said_of in members for word in said_of if word}) == 1
+        lacked = {
+            dtype for _, said_of in members for word in said_of for dtype in said_of[word] if word
+        }
+        same &= not any(
+            lacked & said_of[""] for _, said_of in members
+        )  # one operator has what another lacks
         merged: dict = defaultdict(set)
         for key, said_of in members:
             for words, dtypes in said_of.items():
-                merged[kernel if same else key, words] |= dtypes
-        rows += [f"{key}\t{' '.join(sorted(d))}\t{words}" for (key, words), d in merged.items()]
+                merged[kernel if same else key, words] |= dtypes if words else set()
+        rows += [
+            f"{key}\t{' '.join(sorted(d))}\t{words}" for (key, words), d in merged.items() if d
+        ]
     return sorted(rows)
 
 

@@ -8,6 +8,7 @@ from practice_gpus.machine.errors import (
     NO_KERNEL,
     OTHER_STORAGE,
     divide_by_zero,
+    invalid_device,
     is_asserted,
 )
 from practice_gpus.machine.interrupts import held_back
@@ -63,6 +64,7 @@ __all__ = [
     "cause",
     "contents",
     "divide_by_zero",
+    "invalid_device",
     "everywhere",
     "first_of",
     "framework",

@@ -95,9 +95,11 @@ def passes(machine: Machine, original: Callable = torch.autograd._engine_run_bac
     def run(outputs, *args, **options):
         if any(isinstance(out, FakeTensor) and out.is_cuda for out in outputs):
             refusal("the backward pass of fake tensors on GPUs")()
-        if not machine.local.changes:
-            return original(outputs, *args, **options)
-        with joined(machine, outputs):
-            return original(outputs, *args, **options)
+        with joined(machine, outputs) if machine.local.changes else contextlib.nullcontext():
+            grads = original(outputs, *args, **options)
+        for leaf, grad in zip(args[3] if len(args) > 3 else (), grads or (), strict=False):
+            if isinstance(grad, torch.Tensor) and isinstance(leaf, torch.Tensor):
+                machine.settle(grad, leaf)
+        return grads
 
     return run

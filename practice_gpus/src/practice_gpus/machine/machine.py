@@ -194,6 +194,13 @@ class Machine:
             return
         storage.practice = self.placed(device, storage.nbytes(), label)
 
+    def settle(self, tensor: torch.Tensor, like: torch.Tensor) -> None:
+        """A tensor that PyTorch made on the way is where ``like`` is."""
+        storage = storage_of(tensor)
+        home = self.place(like)
+        if home is not None and storage.practice is self.floating:
+            storage.practice = self.placed(home, storage.nbytes())
+
     def placed(self, device: torch.device, size: int, label: str = "") -> Place:
         """A label with a block of ``size`` bytes, or with none for none."""
         block = None
@@ -221,7 +228,7 @@ class Machine:
         if device in self.broken:
             raise errors.accelerator_error(*self.broken[device])
 
-    def draw(self, call: Call) -> torch.Tensor | tuple:
+    def draw(self, call: Call) -> Any:
         """The result of an operator that draws random numbers: those of its device's generator."""
         generator = self.generators[call.home.index]
         if call.fact.drawn is not None:

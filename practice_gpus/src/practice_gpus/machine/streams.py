@@ -218,6 +218,9 @@ class Stream:
     def __repr__(self):
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle 'Stream' object")
+
 
 class DeviceEvent:
     """A mark in a stream: when the work before it was done."""
@@ -299,6 +302,9 @@ class DeviceEvent:
         return (
             f"<torch.cuda.Event {'uninitialized' if self.device is None else hex(self.event_id)}>"
         )
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle 'Event' object")
 
 
 class Event(DeviceEvent):

@@ -39,23 +39,38 @@ DISTANCE = "device of X1 ({}) must match device of X2 ({})"
 TYPES = "Input type ({}) and {} type ({}) should be the same"
 MKLDNN = " or input should be a MKLDNN tensor and weight is a dense tensor"
 FREE = {"copy_", "fill_", "_to_copy", "_foreach_copy_", "_to_cpu", "result_type"}
-FREE |= {"_pack_padded_sequence", "is_same_size", "is_set_to", "resize_as_", "linspace", "logspace"}
+FREE |= {
+    "bernoulli",
+    "bernoulli_",
+    "_pack_padded_sequence",
+    "is_same_size",
+    "is_set_to",
+    "resize_as_",
+    "linspace",
+    "logspace",
+}
 FREE |= {
     "slice_scatter",
     "select_scatter",
     "diagonal_scatter",
     "as_strided_scatter",
 }  # copy into it
-ITERATED = {"soft_margin_loss", "ldexp", "allclose", "isclose", "where", "add_"}
+ITERATED = {"soft_margin_loss", "ldexp", "allclose", "isclose", "add_"}
 WITH_OUT = {"linalg_lstsq", "complex", "polar"}  # call themselves with out=
 LOOKING = {"block_diag"}  # compare devices themselves, not the dispatcher for them
-TAKES_NUMBERS = {
-    "where",
-    "masked_fill",
-    "masked_fill_",
-    "index_fill",
-    "index_fill_",
-}  # from any device
+# Operators → arguments of theirs that may be on any device.
+TAKES_NUMBERS = dict.fromkeys(
+    ("masked_fill", "masked_fill_", "index_fill", "index_fill_"), {"value"}
+)
+TAKES_NUMBERS |= dict.fromkeys(
+    ("_unsafe_masked_index", "_unsafe_masked_index_put_accumulate"), {"indices"}
+)
+LOGICAL = {"logical_and", "logical_or", "logical_xor"}
+REFUSE_NUMBERS = {"addcdiv": (), "addcmul": ("tensor2",), "addcdiv_": (), "addcmul_": ("tensor2",)}
+NO_NUMBER = (
+    "CPU Scalar support for {} argument is not supported when calling addcmul on CUDA tensors."
+)
+SWAP = " However, CPU Scalar support for tensor2 is supported, please swap your tensor1 and tensor2 terms."
 SWAPPED = {"rsub"}  # hands its tensors on in the other order
 SAME_DEVICE = re.compile(
     r"(?i)same (cuda )?device|DeviceType|does not match device|to have \w+ Device"
@@ -134,18 +149,30 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
     placed = arguments(machine, call)
     first = placed[0][2]
     if name in FREE:
-        return first
-    if name in CPU_ONLY:  # which `dtypes` refuses, wherever its tensors are
+        if name.endswith("_scatter") and overload == "out":
+            _refuse_output(placed)
+        return next((place for label, _, place in placed if label == "out"), first)
+    if not CPU_ONLY.isdisjoint(
+        (name, f"{name}.{overload}")
+    ):  # `dtypes` refuses it, wherever its tensors are
         return next(place for place in call.homes if place is not None)
     if name == "set_":
         raise RuntimeError(OTHER_STORAGE.format(first or "cpu", placed[1][2] or "cpu"))
     if name in INDEXING:
+        if name == "index_put":  # it copies, and the copy takes indices from anywhere
+            placed = [each for each in placed if each[0] != "indices"]
         return _index(placed, first)
-    if name in ("masked_fill", "masked_fill_") and first != placed[1][2]:
+    if name in ("masked_fill", "masked_fill_") and (first is None or first != placed[1][2]):
         words = MASK_OF_CPU if first is None and overload == "Tensor" else MASK
         raise RuntimeError(words.format(first or "cpu", placed[1][2] or "cpu"))
+    if name == "where":
+        return _where(placed)
+    if name in LOGICAL:  # the result is made where the first tensor is
+        placed = [("out", *placed[0][1:]), *placed]
+    if name == "_unsafe_masked_index":
+        _index([each for each in placed if each[0] != "mask"], first)
     if name in TAKES_NUMBERS:
-        placed = [each for each in placed if each[1].dim()] or placed
+        placed = [each for each in placed if each[0] not in TAKES_NUMBERS[name]]
         if len({place for _, _, place in placed}) == 1:
             return placed[0][2]
     if name == "_euclidean_dist":  # of torch.cdist, which looks before it calls it
@@ -216,10 +243,30 @@ def _iterator(machine, call, placed):
     """TensorIterator's rule: CPU tensors without dimensions may join in, unless they are the one that is written."""
     placed = sorted(placed, key=lambda argument: argument[0] != "out")
     home = next((place for _, _, place in placed if place is not None), None)
+    if call.fact.name in REFUSE_NUMBERS:
+        _refuse_numbers(placed, home, call.fact.name)
     for label, tensor, place in placed:
         if place != home and (place is not None or tensor.dim() or label == "out"):
             if machine.values:
                 _refuse_shapes(call)
+            raise Mismatch(TWO.format(home, place or "cpu"))
+    return home
+
+
+def _refuse_numbers(placed, home, name):
+    """Raise for a number of the CPU that a kernel wants as a tensor of its own device."""
+    for label, tensor, place in placed:
+        if place is None and not tensor.dim() and label not in REFUSE_NUMBERS[name]:
+            if name.startswith("addcdiv") or label == "out":
+                raise Mismatch(TWO.format(home, "cpu"))
+            raise RuntimeError(NO_NUMBER.format(label) + SWAP * (label != "self"))
+
+
+def _where(placed):
+    """The first GPU among them; numbers go there from anywhere, and all others must be there."""
+    home = next((place for _, _, place in placed if place is not None), None)
+    for _, tensor, place in placed:
+        if tensor.dim() and place != home:
             raise Mismatch(TWO.format(home, place or "cpu"))
     return home
 
@@ -291,16 +338,20 @@ def _convolution_kernel(dims, dilated, transposed, depthwise, home):
     return f"slow_conv_dilated{max(dims, 2)}d" if dilated or dims == 3 else "_slow_conv2d_forward"
 
 
-def refuse_sparse(
-    machine: Machine, func: Callable, places: list, parts: list, options: dict
-) -> None:
-    """Refuse to make a sparse tensor of tensors that are on several devices."""
-    if "coo" not in func.__name__:
-        let_pytorch_refuse(machine, func, *parts, **options)
-    first, other = places[0], places[-1]
-    wrapper = "__sparse_coo_tensor_with_dims_and_tensors"
-    words = GOT.format("values", other or "cpu", first or "cpu", wrapper)
-    raise RuntimeError(words.replace("wrapper_CUDA", "wrapper_SparseCUDA"))
+COMPRESSED = {"c": ("ccol_indices", "row_indices"), "r": ("crow_indices", "col_indices")}
+
+
+def refuse_sparse(name: str, places: list, values: torch.device | None) -> None:
+    """Refuse to make a sparse tensor of indices that are elsewhere than its values."""
+    odd = next((index for index, place in enumerate(places) if place != values), None)
+    if odd is None:
+        return
+    if "coo" in name:
+        wrapper = "__sparse_coo_tensor_with_dims_and_tensors"
+        words = GOT.format("values", values or "cpu", places[odd] or "cpu", wrapper)
+        raise RuntimeError(words.replace("wrapper_CUDA", "wrapper_SparseCUDA"))
+    parts = COMPRESSED.get(name.split("_")[1][-1], ("compressed_indices", "plain_indices"))
+    raise RuntimeError(f"Values and {parts[odd]} need to be on the same device.")
 
 
 def let_pytorch_refuse(

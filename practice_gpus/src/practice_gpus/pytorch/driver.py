@@ -15,7 +15,7 @@ import torch
 from torch.cuda._utils import _get_device_index as get_index
 
 from practice_gpus.cards import get_card
-from practice_gpus.machine import CPU, FORKED, OTHER_THREAD, snapshot
+from practice_gpus.machine import CPU, FORKED, OTHER_THREAD, invalid_device, snapshot
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine, Stream
@@ -80,15 +80,23 @@ def answers(machine: Machine) -> dict:
             allocator.release_cached()
 
     def current(index):
+        return streams.current(known(index))
+
+    def known(index):
+        index = local.index if index == -1 else index
         if not 0 <= index < machine.n:
             raise RuntimeError(f"Device index value {index} is out of index range [0, {machine.n})")
-        return streams.current(index)
+        return index
+
+    def select(index):
+        if index >= 0:
+            machine.select(index)
 
     functions = {
         "_cuda_getDeviceCount": lambda: machine.n,
         "_cuda_getArchFlags": lambda: ARCHITECTURES,
         "_cuda_getDevice": lambda: local.index,
-        "_cuda_setDevice": machine.select,
+        "_cuda_setDevice": select,
         "_cuda_exchangeDevice": exchange,
         "_cuda_maybeExchangeDevice": lambda index: exchange(
             index
@@ -109,7 +117,7 @@ def answers(machine: Machine) -> dict:
         "_cuda_ipc_collect": lambda: None,
         "_cuda_clearCublasWorkspaces": lambda: None,
         "_cuda_getCurrentStream": lambda index: ids(current(index)),
-        "_cuda_getDefaultStream": lambda index: ids(streams.default[index]),
+        "_cuda_getDefaultStream": lambda index: ids(streams.default[known(index)]),
         "_cuda_getCurrentRawStream": lambda index: streams.current(index).cuda_stream,
         "_cuda_setStream": lambda stream_id, **place: streams.select(streams.by_id[stream_id]),
         "_cuda_record_memory_history": snapshot.recorder(machine),
@@ -160,7 +168,9 @@ def collectives(machine: Machine) -> dict:
 
 def memory_info(machine: Machine, device: int | None = None) -> tuple:
     """(free, total) bytes of a device, as ``torch.cuda.mem_get_info``."""
-    allocator = machine.allocators[machine.device(device).index]
+    if device is not None and device < -1:
+        raise invalid_device()
+    allocator = machine.allocators[machine.device(None if device == -1 else device).index]
     return allocator.capacity - allocator.now("reserved_bytes"), allocator.capacity
 
 
@@ -209,6 +219,9 @@ class Properties(SimpleNamespace):
             f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, pci_domain_id={self.pci_domain_id}, "
             f"L2_cache_size={self.L2_cache_size // MIB}MB)"
         )
+
+
+Properties.__name__ = "_CudaDeviceProperties"
 
 
 def initialization(machine: Machine) -> Callable:

@@ -57,18 +57,40 @@ KERNELS = {
     "igammac": ("igammac_cuda", WIDE),
     "histc": ("histc", WIDE | INTEGERS),
     "native_dropout_backward": ("masked_scale", REAL),
+    "_embedding_bag": ("embedding_bag_cuda", REAL),
+    "_embedding_bag_forward_only": ("embedding_bag_cuda", REAL),
 }
 # Operators → (the CUDA kernel's name, dtypes of the CPU that it lacks).
+PRODUCTS = {"mm", "addmm", "addbmm", "baddbmm", "addmv", "addmm_", "addbmm_", "baddbmm_", "addmv_"}
 EXOTIC = {torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2}
+WIDER_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 LACKING_KERNELS = {
     "mul": ("mul_cuda", EXOTIC),
     "mul_": ("mul_cuda", EXOTIC),
     "roll": ("roll_cuda", EXOTIC),
     "sort": ("sortKeyValueInplace", EXOTIC),
-    "all": ("and_cuda", {torch.complex32}),
-    "any": ("or_cuda", {torch.complex32}),
+    "all": ("and_cuda", EXOTIC | {torch.complex32}),
+    "any": ("or_cuda", EXOTIC | {torch.complex32}),
+    "index": ("index_cuda", WIDER_UNSIGNED),
+    "bitwise_and": ("bitwise_and_cuda", WIDER_UNSIGNED),
+    "bitwise_or": ("bitwise_or_cuda", WIDER_UNSIGNED),
+    "bitwise_xor": ("bitwise_xor_cuda", WIDER_UNSIGNED),
+    "abs": ("abs_cuda", {torch.float8_e4m3fn}),
+    "linspace": ("linspace_cuda", EXOTIC | {torch.bool, torch.complex32}),
+    "logspace": ("logspace_cuda", EXOTIC | {torch.bool, torch.complex32}),
+    "addcmul": ("addcmul_cuda", {torch.complex32}),
+    "std": ("std_cuda", EIGHT_BITS),
+    "var": ("std_cuda", EIGHT_BITS),
 }
 KERNELS |= {f"{name}_": KERNELS[name] for name in ("addmm", "addbmm", "baddbmm", "addmv", "igamma")}
+HALVES = {torch.float16, torch.bfloat16}
+ATTENTION = {
+    "_efficient_attention_forward": (
+        HALVES | {torch.float32},
+        "Only fp32, half & bf16 supported at the moment",
+    ),
+    "_flash_attention_forward": (HALVES, "FlashAttention only support fp16 and bf16 data type"),
+}
 SCATTER = ("cuda_scatter_gather_base_kernel_func", REAL | INTEGERS)
 FLOAT8_CAPABILITY = (8, 9)  # the oldest that multiplies numbers of eight bits
 FLOAT8 = "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
@@ -76,6 +98,7 @@ FLOAT8 = "torch._scaled_mm is only supported on CUDA devices with compute capabi
 CPU_ONLY = set("histogram _histogramdd_bin_edges _histogramdd_from_bin_cts _add_relu".split())
 CPU_ONLY |= set("_histogramdd_from_bin_tensors _add_relu_ to_mkldnn _upsample_lanczos2d_aa".split())
 CPU_ONLY |= set("quantized_lstm quantized_gru _spdiags _dyn_quant_matmul_4bit".split())
+CPU_ONLY |= {"_sparse_mm_reduce_impl", "narrow_copy.out"}
 
 
 # Parts of PyTorch whose operators are the CPU's, but for those that end so.
@@ -97,6 +120,8 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
         return _check_put
     if name.startswith("_scaled_mm"):
         return _check_scaled
+    if name in ATTENTION:
+        return _check_attention
     if name == "sparse_sampled_addmm":
         return _refuse_halves
     if name in LACKING_KERNELS:
@@ -106,10 +131,20 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
 
 def _refuse_operator(call: Any) -> None:
     backend = "QuantizedCUDA" if any(x.is_quantized for x in call.inputs) else "CUDA"
+    if any(x.layout == torch.sparse_csr for x in call.inputs):
+        backend = "SparseCsrCUDA"
     raise NotImplementedError(NO_KERNEL.format(call.func.name(), backend))
 
 
+def _check_attention(call: Any) -> None:
+    dtypes, words = ATTENTION[call.fact.name]
+    if call.inputs[0].dtype not in dtypes:
+        raise RuntimeError(words)
+
+
 def _refuse_halves(call: Any) -> None:
+    dtype = call.inputs[0].dtype
+    _check(dtype, "sampled_addmm_out_sparse_csr", REAL | COMPLEX | {torch.complex32, torch.uint16})
     if call.inputs[0].dtype in REAL - WIDE:
         refusal("sampled_addmm in half precision", instead="use float32")()
 
@@ -120,15 +155,18 @@ def _check(dtype: torch.dtype, kernel: str, taken: set[torch.dtype]) -> None:
 
 
 def _check_kernel(call: Any) -> None:
-    if call.inputs:
+    differ = call.fact.name in PRODUCTS and len({x.dtype for x in call.inputs}) > 1
+    if call.inputs and not differ:  # the CPU refuses products of several dtypes, too
         dtype = call.kwargs.get("dtype") or call.inputs[0].dtype
         _check(dtype, *KERNELS[call.fact.name])
 
 
 def _check_lacking(call: Any) -> None:
     kernel, lacking = LACKING_KERNELS[call.fact.name]
-    if call.inputs and all(tensor.dtype in lacking for tensor in call.inputs):
-        raise NotImplementedError(NOT_IMPLEMENTED.format(kernel, scalar_type(call.inputs[0].dtype)))
+    inputs = call.inputs[:1] if call.fact.name == "index" else call.inputs
+    dtypes = {x.dtype for x in inputs} or {call.kwargs.get("dtype")}
+    if dtypes <= lacking:
+        raise NotImplementedError(NOT_IMPLEMENTED.format(kernel, scalar_type(dtypes.pop())))
 
 
 def _check_scatter(call: Any) -> None:
@@ -157,7 +195,7 @@ def _check_convolution(call: Any) -> None:
 
 def _check_scaled(call: Any) -> None:
     if torch.cuda.get_device_capability(call.home) < FLOAT8_CAPABILITY:
-        raise RuntimeError(FLOAT8)
+        raise (NotImplementedError if call.fact.name.endswith("_v2") else RuntimeError)(FLOAT8)
     first, second = (tensor.dtype for tensor in call.inputs[:2])
     for name, dtype in (("mat_a", first), ("mat_b", second)):
         if dtype not in EIGHT_BITS:

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _device
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from practice_gpus.machine import CPU, contents, refusal, storage_of
+from practice_gpus.machine import CPU, NO_KERNEL, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
 from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse, refuse_sparse
 from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
@@ -35,10 +35,14 @@ TORCH = str(Path(torch.__file__).parent)
 HERE = str(Path(__file__).parents[1])
 asks_types = torch._C._is_torch_function_enabled
 STORAGES = (torch.TypedStorage, torch.UntypedStorage)
+OFFSETS = (
+    "values and offsets must be on the same device, but got values.device={} and offsets.device={}"
+)
 POWERS = (
     "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
     "size of{}"
 )
+OF_THE_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
@@ -69,9 +73,16 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         quantiles = (torch.quantile, T.quantile, torch.nanquantile, T.nanquantile)
         table |= dict.fromkeys(quantiles, self.unchecked)
         table |= dict.fromkeys((torch.tensor_split, T.tensor_split), self.split_at)
-        sparse = (names.sparse_coo_tensor, names.sparse_csr_tensor, names.sparse_compressed_tensor)
+        kinds = ("coo", "csr", "csc", "bsr", "bsc", "compressed")
+        sparse = [getattr(names, f"sparse_{kind}_tensor") for kind in kinds]
         table |= dict.fromkeys(sparse, self.sparse)
-        table |= dict.fromkeys((names.meshgrid, names.stft, names.istft), self.compared)
+        table[functions.pad_sequence] = self.padded
+        statistics = (torch.cov, T.cov, torch.corrcoef, T.corrcoef)
+        table |= dict.fromkeys(statistics, self.followed)
+        table[names._nested_view_from_jagged] = self.jagged
+        table |= dict.fromkeys((OF_THE_CPU, OF_THE_CPU.default), self.of_the_cpu)
+        compared = (names.meshgrid, names.stft, names.istft, names.inner, T.inner)
+        table |= dict.fromkeys(compared, self.compared)
         table[names.ctc_loss] = self.ctc_loss
         table[names._pack_padded_sequence] = self.pack_padded
         table[functions.one_hot] = self.one_hot
@@ -170,9 +181,11 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if func in FROM_DATA and args and isinstance(args[0], STORAGES):
             goal = machine.device(first(device, default_device(func), CPU))
             return self.move(from_storage(*args, **kwargs).clone(), goal)
-        like = args[0] if args and isinstance(args[0], T) and func not in OF_SIZES else None
+        like = next((x for x in args if isinstance(x, T)), None) if func not in OF_SIZES else None
         if device is None:
             device = default_device(func)
+        elif func is T.new_tensor and str(device) == "cuda":
+            device = machine.place(like) or device
         goal = CPU
         if device is not None:
             goal = machine.device(device)
@@ -180,7 +193,7 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
             goal = machine.place(like) or CPU
         if goal.type not in ("cpu", "cuda"):
             return func(*args, device=device, **kwargs)
-        check(goal, kwargs.get("generator"), pin_memory)
+        check(goal, kwargs.get("generator"), pin_memory and func not in FROM_DATA)
         if like is not None and func in (torch.as_tensor, torch.asarray):
             return self.move(func(*args, **kwargs), goal)
         if device is not None:
@@ -192,14 +205,14 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
                 machine.put(tensor, goal)
             if func in FROM_DATA and out.numel() > 0:
                 self.copied(goal, out, *args, **kwargs)
-        if pin_memory:
+        if pin_memory and goal.type == "cpu":
             storage_of(out).practice = machine.pinned
         return out
 
     def sparse(
         self, func: Callable, *parts: Any, device: Any = None, **options: Any
     ) -> torch.Tensor:
-        """A sparse tensor: lists go where its values are, tensors only to a device that is given."""
+        """A sparse tensor: lists of indices go where its values are, tensors only to a device that is given."""
         given = list(parts)
         count = 2 if "coo" in func.__name__ else 3  # of indices and values; sizes come behind
         data: dict[Any, Any] = dict(enumerate(given[:count]))
@@ -207,9 +220,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         places = {key: self.machine.place(x) for key, x in data.items() if isinstance(x, T)}
         values: Any = "values" if "values" in data else count - 1
         if device is None:
-            if len(set(places.values())) > 1:
-                refuse_sparse(self.machine, func, list(places.values()), given, options)
-            device = places.get(values)
+            device = places.pop(values, default_device(func))
+            refuse_sparse(func.__name__, list(places.values()), device)
         goal = self.machine.device(first(device, default_device(func), CPU))
         for key, part in data.items():
             if not isinstance(part, T) and goal.type == "cuda":
@@ -246,6 +258,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         options = {"dtype": x.dtype} | options | {"copy": True, "non_blocking": non_blocking}
         with self.toward(device):
             y = T.to(x, CPU, **options)
+        if y.layout == torch.jagged:
+            self._move_offsets(y, device)
         if device.type == "cuda":
             self.machine.put(y, device)
         elif non_blocking:
@@ -253,6 +267,17 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if y.grad_fn is not None:
             y.grad_fn.register_hook(functools.partial(self._return_gradients, source))
         return y
+
+    def _move_offsets(self, y, device):
+        """Offsets of a nested tensor go with its values, and stand for the same ragged size."""
+        known = torch.nested._internal.nested_tensor._tensor_symint_registry
+        for name in ("_offsets", "_lengths"):
+            here = getattr(y, name)
+            if here is not None:
+                there = self.move(here, device)
+                if here in known:
+                    known[there] = known[here]
+                setattr(y, name, there)
 
     def _return_gradients(self, source, inputs, outputs):
         with torch._C.DisableTorchFunction():
@@ -271,10 +296,9 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         return out.scatter_(-1, x.unsqueeze(-1), 1)
 
     def ctc_loss(self, func: Any, scores: Any, *args: Any, **kwargs: Any) -> Any:
-        """On a GPU targets and lengths of the CPU are copied there."""
-        home = self.machine.place(scores)
-        if home is not None:
-            args, kwargs = tree_map_only(T, lambda x: self.move(x, home), (args, kwargs))
+        """Targets and lengths are copied to where the scores are."""
+        home = self.machine.place(scores) or CPU
+        args, kwargs = tree_map_only(T, lambda x: self.move(x, home), (args, kwargs))
         return casting.cast("float", self.machine, func, scores, *args, **kwargs)
 
     def dropout(self, func: Callable, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -317,14 +341,43 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
             kind = type(bias)
             with self:
                 return kind.__torch_function__(func, (kind,), args, kwargs)
+        attention = func is torch._C._nn.scaled_dot_product_attention
+        if attention and {self.machine.place(x) for x in inputs[:3]} == {None}:
+            self.of_the_cpu(None, *inputs)
         if len({self.machine.place(x) for x in inputs}) > 1:
             let_pytorch_refuse(self.machine, func, *args, **kwargs)
+        if not attention and self.machine.place(inputs[0]) and torch.backends.cudnn.enabled:
+            check_hidden(*args)
         if any(self._ragged(x) for x in inputs):
             refusal("attention over jagged tensors", instead="pad them, and give a mask")()
         # The CPU has no kernel for dropout in attention, and would keep each pair of tokens.
-        if not self.machine.values and func is torch._C._nn.scaled_dot_product_attention:
+        if not self.machine.values and attention:
             args, kwargs = fusible(*args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
+
+    def of_the_cpu(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Attention of the CPU's own, called by its name, or by PyTorch for queries on the CPU."""
+        if any(self.machine.place(x) is not None for x in tensors((*args, *kwargs.values()))):
+            raise NotImplementedError(NO_KERNEL.format(OF_THE_CPU.default.name(), "CUDA"))
+        return func and func(*args, **kwargs)
+
+    def followed(self, func: Any, x: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """A C++ function that makes numbers where its input is, and reads them."""
+        with self.toward(self.machine.place(x) or CPU):
+            return func(x, *args, **kwargs)
+
+    def padded(self, func: Any, sequences: Any, *rest: Any, **options: Any) -> torch.Tensor:
+        """Sequences are copied to where the first one is."""
+        home = self.machine.place(sequences[0]) if sequences else None
+        with self.toward(home or CPU):
+            return func(sequences, *rest, **options)
+
+    def jagged(self, func: Any, values: Any, offsets: Any, *rest: Any) -> Any:
+        """A nested tensor, which PyTorch makes where ours does not see it look at devices."""
+        places = [self.machine.place(x) or CPU for x in (values, offsets)]
+        if places[0] != places[1]:
+            raise AssertionError(OFFSETS.format(*places))
+        return func(values, offsets, *rest)
 
     def _ragged(self, x):
         return x.layout == torch.jagged and self.machine.place(x._values) is not None
@@ -407,6 +460,14 @@ def check_powers(
         lengths = [sizes] if isinstance(sizes, int) else list(sizes)
     if any(length & (length - 1) for length in lengths):
         raise RuntimeError(POWERS.format(lengths))
+
+
+def check_hidden(*args: Any) -> None:
+    """cuDNN takes states that lie in memory in order; a packed sequence's sizes come before them."""
+    states = args[1] if isinstance(args[3], bool) else args[2]
+    for label, state in zip(("hx", "cx"), tensors(states), strict=False):
+        if not state.is_contiguous():
+            raise RuntimeError(f"rnn: {label} is not contiguous")
 
 
 def one_kernel(x: Any, shape: Any, weight: Any, eps: Any) -> Any:

@@ -23,6 +23,13 @@ fake = torch._C._get_dispatch_mode
 FAKE = torch._C._TorchDispatchModeKey.FAKE
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+
+
+def on_gpus(x: Any) -> bool:
+    """Whether a value is a tensor of a GPU, which is read."""
+    return isinstance(x, T) and getattr(storage_of(x).practice, "device", None) is not None
+
+
 # How often the CPU waits in an operator on a real GPU; tests/waits.csv names the source of each number.
 WAITS = {
     "_local_scalar_dense": 1,
@@ -44,11 +51,10 @@ WAITS = {
 # The same, where the arguments decide.
 WAITS_IF = {
     "bincount": lambda x, *rest, **options: 2 * (x.numel() > 0) - (x.dtype == torch.uint8),
-    "histc": lambda x, bins=100, min=0, max=0: 2 * (min == max),
-    "multinomial": lambda x, count, replacement=False, **options: (
-        0 if replacement and count > 1 else 2
-    ),
+    "histc": lambda x, bins=100, min=0, max=0, **options: 2 * (min == max),
     "searchsorted": lambda *args, sorter=None, **options: int(sorter is not None),
+    "linspace": lambda start, end, *rest, **options: on_gpus(start) + on_gpus(end),
+    "logspace": lambda start, end, *rest, **options: on_gpus(start) + on_gpus(end),
     "repeat_interleave": lambda repeats, output_size=None: 2 * (output_size is None),
 }
 DIVISIONS = set("div div_ floor_divide floor_divide_ remainder remainder_ fmod fmod_".split())
@@ -100,7 +106,7 @@ def facts(func: Any) -> Any:
         waits_if=WAITS_IF.get(name),
         indexes=name in INDEXING,
         multiplies=name in PRODUCTS,
-        dtype_check=dtype_check(name),
+        dtype_check=dtype_check(name) or dtype_check(f"{name}.{func._overloadname}"),
         collective=func.namespace in ("c10d", "_c10d_functional"),
         python=written_in_python(func),
         alerts=name in ALERTS,

@@ -373,7 +373,8 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
     class Generator(original, metaclass=Meta):
         __module__, __qualname__ = "torch", "Generator"  # where pickle finds it
 
-        def __new__(cls, device="cpu"):
+        def __new__(cls, device=None):
+            device = "cpu" if device is None else device
             device = (
                 torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
             )
@@ -384,7 +385,7 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
             generator.practice = device
             return generator
 
-        def __init__(self, device="cpu"):
+        def __init__(self, device=None):
             pass
 
         device = property(lambda self: self.practice)

@@ -133,8 +133,6 @@ def record_stream(tensor: Any, stream: Any) -> None:
     """``Tensor.record_stream``: a practice storage lives as long as work needs it, so there is nothing to record."""
     if not isinstance(stream, torch.Stream):
         raise RuntimeError("unknown parameter type")
-    if not isinstance(stream, torch.Stream):
-        raise RuntimeError("unknown parameter type")
     if not tensor.is_cuda:
         raise NotImplementedError(
             "Could not run 'aten::record_stream' with arguments from the 'CPU' backend."

@@ -7,25 +7,31 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from practice_gpus.machine import CPU, storage_of
 from practice_gpus.pytorch.device_mismatch import let_pytorch_refuse
+from practice_gpus.pytorch.dtypes import PUT, scalar_type
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
 
 
 T = torch.Tensor
-NO_HALF = "value cannot be converted to type c10::Half without overflow"
+NO_HALF = "value cannot be converted to type c10::{} without overflow"
+LARGEST = {
+    torch.float16: (65504, "Half"),
+    torch.bfloat16: (torch.finfo(torch.bfloat16).max, "BFloat16"),
+}
 DISPATCHED = torch._C._len_torch_dispatch_stack
 
 
-def check_half(*values: Any) -> None:
-    """Refuse numbers that a float16 cannot hold, as CUDA's kernels do where a number becomes one."""
+def check_half(*values: Any, dtype: torch.dtype = torch.float16) -> None:
+    """Refuse numbers that a half cannot hold, as CUDA's kernels do where a number becomes one."""
+    largest, name = LARGEST[dtype]
     for value in values:
-        if isinstance(value, (int, float)) and 65504 < abs(value) < math.inf:
-            raise RuntimeError(NO_HALF)
+        if isinstance(value, (int, float)) and largest < abs(value) < math.inf:
+            raise RuntimeError(NO_HALF.format(name))
 
 
 class TensorMethods:
@@ -61,6 +67,7 @@ class TensorMethods:
             T.where: self.chosen,
             torch.threshold: self.chosen,
             T.__setitem__: self.setitem,
+            T.grad.__get__: self.get_grad,
             T.grad.__set__: self.set_grad,
         }
 
@@ -100,11 +107,15 @@ class TensorMethods:
             return func(x).replace("torch.", "torch.cuda.", 1)
         if isinstance(dtype, torch.dtype):
             return func(x, dtype, **options)
+        if not isinstance(dtype, (str, type(torch.FloatTensor))) and not isinstance(dtype, type):
+            return func(x, dtype)  # which refuses it
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-        goal = self.machine.device(None) if "cuda." in name else CPU
+        goal = (self.machine.place(x) or self.machine.device(None)) if "cuda." in name else CPU
         return self.move(func(x, name.replace("cuda.", "")), goal)
 
     def pin_memory(self, func: Callable, x: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if device is not None:
+            self.machine.device(device)
         if self.machine.place(x) is not None:
             raise RuntimeError(
                 f"cannot pin '{self.type(T.type, x)}' only dense CPU tensors can be pinned"
@@ -140,6 +151,8 @@ class TensorMethods:
         self, func: Callable, target: torch.Tensor, index: tuple, value: torch.Tensor
     ) -> Any:
         place = self.machine.place(target)
+        if isinstance(value, T):
+            value = self._masked_value(target, index, value)
         if place is None:  # the CPU takes indices from anywhere
             index = tree_map_only(T, lambda x: self.move(x, CPU), index)
         if isinstance(value, T):
@@ -147,11 +160,27 @@ class TensorMethods:
             if value.requires_grad or value.numel() == 1 and not (place and is_cpu_number):
                 value = self.move(value, place or CPU)
         elif place is not None and isinstance(value, (int, float, complex)):
-            if target.dtype == torch.float16:
-                check_half(value)
+            if target.dtype in LARGEST:
+                check_half(value, dtype=target.dtype)
             with self.toward(CPU):  # as PyTorch has it: a number starts on the CPU
                 value = torch.scalar_tensor(value, dtype=target.dtype)
         return func(target, index, value)
+
+    def _masked_value(self, target, index, value):
+        """A number of the CPU for one mask is filled in, whatever its dtype; all else must have the target's."""
+        masks = [
+            x
+            for x in tree_leaves(index)
+            if isinstance(x, T) and x.dtype in (torch.bool, torch.uint8)
+        ]
+        places = {self.machine.place(x) for x in (target, value, *masks)}
+        if not masks or value.dtype == target.dtype or places == {None}:
+            return value
+        home = self.machine.place(target)
+        there = [self.machine.place(mask) == home for mask in masks]
+        if value.numel() == 1 and self.machine.place(value) is None and there == [True]:
+            return value.to(target.dtype)
+        raise RuntimeError(PUT.format(scalar_type(target.dtype), scalar_type(value.dtype)))
 
     def device(self, func: Any, x: Any) -> torch.device:
         return self.machine.place(x) or func(x)
@@ -163,6 +192,8 @@ class TensorMethods:
         return self.machine.place(x) is None and func(x)
 
     def is_pinned(self, func: Any, x: Any, device: Any = None) -> Any:
+        if device is not None:
+            self.machine.device(device)
         return storage_of(x).practice is self.machine.pinned
 
     def cpu(self, func: Callable, x: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -214,6 +245,13 @@ class TensorMethods:
         if self.machine.place(x) is not None:
             x = self.move(x.detach(), CPU)
         return func(x, force=force)
+
+    def get_grad(self, func: Any, x: torch.Tensor) -> torch.Tensor | None:
+        """Zeros that PyTorch's derivatives make are where their leaf is."""
+        grad = func(x)
+        if grad is not None and self.machine.place(x) is not None:
+            self.machine.settle(grad, x)
+        return grad
 
     def set_grad(self, func: Any, x: torch.Tensor, grad: torch.Tensor | None) -> Any:
         if isinstance(grad, T) and self.machine.place(grad) != self.machine.place(x):

@@ -42,8 +42,12 @@ def typed(machine: Machine, plain: Any) -> type:
     """One of these types: called with sizes or with numbers, it makes a tensor on the current device."""
 
     def make(cls, *args, device=None):
+        given = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if given is not None and not given.is_cuda:
+            name = str(plain.dtype).removeprefix("torch.")
+            raise TypeError(f"expected a tensor of {name} on cuda, but got one on {given.device}")
         out = plain(*args)
-        goal = machine.device(device)
+        goal = machine.device(device if given is None else given.device)
         if args and not isinstance(args[0], (int, torch.Size)):
             return out.to(goal)  # numbers are copied, and the CPU waits for that
         return torch.empty_like(out, device=goal)

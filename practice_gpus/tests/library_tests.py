@@ -64,7 +64,9 @@ def run(options: argparse.Namespace, name: str) -> None:
 
 def sampled_files(root: Path, library: dict, chance: random.Random, most: int) -> list[str]:
     """Test files that speak of GPUs, at random."""
-    found = [p for each in library["tests"] for p in [root / each, *sorted((root / each).rglob("*.py"))]]
+    found = [
+        p for each in library["tests"] for p in [root / each, *sorted((root / each).rglob("*.py"))]
+    ]
     tests = [p for p in found if p.is_file() and "test" in p.stem and p.stem != "conftest"]
     tests = [p for p in tests if GPU.search(p.read_text(errors="replace"))]
     return [str(p.relative_to(root)) for p in chance.sample(tests, min(most, len(tests)))]
@@ -78,8 +80,22 @@ def pytest(root: Path, library: dict, arguments: list[str]) -> dict[str, list]:
     here = {**os.environ, **library.get("environment", {})}
     here |= {"PYTHONPATH": os.pathsep.join(filter(None, [path, here.get("PYTHONPATH")]))}
     here |= {"LIBRARY_RESULT": str(result)}
-    command = [sys.executable, "-m", "pytest", "-p", "library_tests", "-p", "no:cacheprovider", "-q"]
-    limits = ["--timeout=40", "--session-timeout=200", "--continue-on-collection-errors", "--practice-gpus-summary=" + os.devnull]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "library_tests",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+    ]
+    limits = [
+        "--timeout=40",
+        "--session-timeout=200",
+        "--continue-on-collection-errors",
+        "--practice-gpus-summary=" + os.devnull,
+    ]
     with (root.parent / f"{root.name}.log").open("a") as log:
         subprocess.run(
             [*command, *limits, *library.get("options", []), *arguments],

@@ -293,6 +293,8 @@ class DispatchMode(TorchDispatchMode):
                 end = target if target.type == "cuda" else None
             if not isinstance(source, T) or start == end or source.numel() == 0:
                 continue
+            if machine.local.arriving and start is None:
+                continue
             if start is not None and end is not None:
                 machine.copied("d2d", source, end)
                 continue

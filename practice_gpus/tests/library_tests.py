@@ -16,9 +16,10 @@ import random
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
+
+import tomllib
 
 HERE = Path(__file__).parent
 LIBRARIES: dict[str, dict] = tomllib.loads((HERE / "library_tests.toml").read_text())

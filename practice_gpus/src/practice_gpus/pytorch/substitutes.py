@@ -82,7 +82,10 @@ def batch_norm_backward_elemt(
 
 def nansum(x: T, dim: Any = None, keepdim: bool = False, **options: Any) -> T:
     """A sum of complex numbers without those that are none."""
-    return x.masked_fill(x.isnan(), 0).sum(dim, keepdim, **options)
+    filled = x.masked_fill(x.isnan(), 0)
+    if x.dtype != torch.complex32:
+        return filled.sum(dim, keepdim, **options)
+    return filled.to(torch.complex64).sum(dim, keepdim).to(options.get("dtype") or x.dtype)
 
 
 SUBSTITUTES = {

@@ -144,7 +144,7 @@ def plan_of(name: str, gpus: int, per_node: int, nic: float, state: State) -> Pl
             raise ValueError(f"{word}={value!r}: give a number of GPUs, 1 or more")
     if name not in SHARDED:
         raise ValueError(f"plan={name!r}: give one of {', '.join(SHARDED)}")
-    if gpus > 1 and not state.gradients:
+    if gpus > 1 and name != "tp" and not state.gradients:
         raise ValueError(
             f"gpus={gpus}: the step trains no parameters; say what is reduced, gradients=model, or bytes"
         )

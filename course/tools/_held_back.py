@@ -1,6 +1,5 @@
 """Points that no rule of the clock was chosen by: a table of measured steps, and how to run each of them on shapes alone."""
 
-import json
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -134,7 +133,7 @@ class Masters:
     def step(self):
         import torch
 
-        for p, own in zip(self.net, self.own, strict=True):
+        for own in self.own:
             own.grad = torch.empty_like(own) if own.grad is None else own.grad
         with torch.no_grad():
             torch._foreach_copy_([own.grad for own in self.own], [p.grad for p in self.net])

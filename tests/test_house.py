@@ -201,3 +201,16 @@ def top_imports(path):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield node.module
+
+
+def test_what_contributing_names_is_there():
+    """A stranger looks for it where the page says."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## Where is …?")[2].partition("## Try it")[0]
+    named = re.findall(r"`([\w./]+\.(?:py|txt|json)|course/[\w/]+/)`", table)
+    assert len(named) > 12
+    package = ROOT / "practice_gpus/src/practice_gpus"
+    missing = [
+        name for name in named if not any((root / name).exists() for root in (ROOT, package))
+    ]
+    assert missing == []

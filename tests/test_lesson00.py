@@ -1,4 +1,4 @@
-"""Lesson 00: what flips while it trains, what the slider says, and a cat that is whole only when it's right."""
+"""Lesson 00: what flips while it trains, what its questions answer, and a cat that is whole only when it's right."""
 
 import pytest
 
@@ -9,16 +9,38 @@ from helpers.training import SmallCNN
 
 
 def test_the_slider_of_cards_shows_what_the_lesson_says():
-    """A tie at 25 images per step; ten times as fast at 1,600, in a step that takes the B200 no longer."""
-    answer = figures00.compare_cards(5.0)
-    assert answer["actual"] == "about the same" and "0.24 to 1.9 s" in answer["because"]
+    """A tie with one photo at a time, three times as fast with 256; up to 8 photos take the V100 10 to 11 ms."""
+    answer = figures00.compare_cards()
+    assert (
+        answer["actual"] == "about as many"
+        and "98 photos per second on the T4" in answer["because"]
+    )
     spec = answer["chart"].spec
-    took = {(row["size"], row["card"][:2]): row["seconds"] for row in spec["data"]["values"]}
-    faster = {size: took[size, "T4"] / took[size, "B2"] for size in figures00.SIZES}
-    assert faster[25] < 1.15 and faster[1000] < 10 < faster[1600]
-    assert 1600 * took[1600, "B2"] == pytest.approx(25 * took[25, "B2"], rel=0.01)
-    bind = spec["params"][0]["bind"]
-    assert (bind["min"], bind["max"]) == (25, 1600) and "25 … 1,600" in bind["name"]
+    took = {(row["doubled"], row["card"]): row["speed"] for row in spec["data"]["values"]}
+    assert took[0, "V100"] == pytest.approx(took[0, "T4"], rel=0.05)
+    assert took[8, "V100"] == pytest.approx(3 * took[8, "T4"], rel=0.05)
+    assert all(10 < 1000 * 2**n / took[n, "V100"] < 11.5 for n in range(4))
+    assert "256 photos at a time: the V100 is 3.0× as fast" in spec["title"]["text"]["expr"]
+    assert spec["params"][0]["bind"]["max"] == 8
+
+
+@pytest.mark.parametrize(
+    ("speeds", "actual", "larger"),
+    [
+        ({1: 430, 25: 2800, 400: 2000}, "less than half as many", "400 are no faster"),
+        (
+            {1: 1000, 25: 9000, 400: 27000},
+            "less than half as many",
+            "400 are only 3.0 times as fast",
+        ),
+        ({1: 90, 25: 100, 400: 100}, "about as many", "400 are no faster"),
+        ({1: 300, 25: 100, 400: 100}, "more", "400 are no faster"),
+    ],
+)
+def test_the_answer_about_one_image_is_that_of_the_learners_cpu(speeds, actual, larger):
+    """Else a fast or a busy machine would be told another one's answer."""
+    answer = figures00.compare_sizes(speeds)
+    assert answer["actual"] == actual and larger in answer["because"]
 
 
 def test_verdicts_change_in_one_place_while_it_trains(monkeypatch):

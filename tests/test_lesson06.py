@@ -8,16 +8,7 @@ import torch
 from course.gpt import data_parallel
 from course.lesson06 import exercises as rule06
 from course.lesson06 import figures as lesson06
-from course.show import figures as drawn
 from course.show import vega
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    """The figures that a lesson shows, each with its alternative text."""
-    found = []
-    monkeypatch.setattr(drawn, "show", lambda figure, alt, *_: found.append((figure, alt)))
-    return found
 
 
 def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():
@@ -63,13 +54,11 @@ def test_the_rule_of_lesson_06_agrees_with_the_measured_runs_it_is_held_against(
     assert "2 RTX 3090 Ti, PCIe: 56 by the rule, 63" in sentence
 
 
-def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):
+def test_the_explorer_of_buckets_says_what_its_bars_show():
     """The sentence of a way is what a learner quotes; it must belong to the chosen way."""
     altair = pytest.importorskip("altair", "5")
-    shown = []
-    monkeypatch.setattr(lesson06.vega, "show", lambda *args: shown.append(args))
-    lesson06.show_overlap()
-    [(spec, figure, alt)] = shown
+    exposed, chart = lesson06.draw_overlap()
+    spec, figure, alt = chart.spec, chart.figure, chart.alt
     altair.LayerChart.from_dict(vega.styled(spec, alt), validate=True)
     assert {p["name"]: len(p["bind"]["options"]) for p in spec["params"]} == {
         "link": 3,
@@ -81,6 +70,7 @@ def test_the_explorer_of_buckets_says_what_its_bars_show(monkeypatch):
     backward = next(float(row[5]) for row in alone if row[3] == "1")
     told = re.match(r"Over NVLink, each gradient alone: 126 all-reduces, (\S+) ms exposed", alt)
     assert float(told[1]) == pytest.approx(last - backward, abs=0.06)
+    assert re.search(r"buckets of 25 MiB: 13 all-reduces, (\S+) ms", alt)[1] == f"{exposed:.1f}"
     assert "forecast" in figure.get_suptitle()
 
 
@@ -94,12 +84,3 @@ def test_over_the_network_the_best_buckets_are_neither_the_smallest_nor_all_in_o
         late[size] = sent[-1][1] - end
     assert min(late, key=late.get) == 50
     assert late[5] > 10 * late[50] and late[1000] > 2 * late[50]
-
-
-def test_the_straggler_is_marked_where_it_joins_and_the_others_wait_until_then():
-    """The riddle's answer: a mark elsewhere would accuse the wrong rank."""
-    figure, sentence = lesson06.draw_straggler({0: 7552.0, 1: 2063.0, 7: 9687.0})
-    told = [text.get_text() for text in figure.axes[0].texts]
-    assert told == ["rank 7 joins at 9.7 ms", "waits 2.1 ms", "waits 7.6 ms"]
-    assert figure.axes[0].lines[-1].get_xdata()[0] == pytest.approx(9.687)
-    assert "until rank 7 joins, at 9.7 ms" in sentence

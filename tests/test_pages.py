@@ -62,8 +62,10 @@ def test_one_command_makes_a_page_that_runs(tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    assert "notebooks/03z_is_it_full.ipynb" in call("page", "03z", "Is it full?")
-    call("page", "80", "Another thing")
+    assert "notebooks/03z_is_it_full.ipynb" in call(
+        "page", "03z", "Is it full?", "Find the bend", "20"
+    )
+    call("page", "80", "Another thing", "Do another thing", "10")
     call("publish")
     call("execute", "03z", "80")
     for file in ("03z_is_it_full.ipynb", "80_another_thing.ipynb"):

@@ -6,6 +6,7 @@ import pytest
 from test_traces import recording
 
 from course import timeline
+from course.lesson07 import figures as figures07
 from course.measurements import traces
 from course.show import vega
 from course.timeline import reading
@@ -102,3 +103,12 @@ def test_a_forecast_is_a_trace_like_any_other(forecast):
     assert 0 < reading.busy_share(trace) < 1
     assert lay_out(trace).labels == ["Python", "launches", "GPU, stream 0"]
     assert any("test_timeline_view.py" in event.line for event in trace.gpu)
+
+
+def test_the_straggler_is_marked_where_it_joins_and_the_others_wait_until_then():
+    """The riddle's answer on page 07b: a mark elsewhere would accuse the wrong rank."""
+    figure, sentence = figures07.draw_straggler({0: 7552.0, 1: 2063.0, 7: 9687.0})
+    told = [text.get_text() for text in figure.axes[0].texts]
+    assert told == ["rank 7 joins at 9.7 ms", "waits 2.1 ms", "waits 7.6 ms"]
+    assert figure.axes[0].lines[-1].get_xdata()[0] == pytest.approx(9.687)
+    assert "until rank 7 joins, at 9.7 ms" in sentence

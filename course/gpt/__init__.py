@@ -1,8 +1,9 @@
 """TinyGPT, a transformer that has read this course. Lesson 09 writes it out; others import it.
 
-`python -m course.gpt` trains it in half a minute on a CPU and stores its parameters in lesson09/tiny_gpt.pt. words.txt
-was made once, from the Markdown of the first edition's lessons 00 to 08, 90 and 91 without sentences that had code, digits
-or brackets: a paragraph a line, a space around each word and mark. It does not follow the lessons when they change.
+`python -c 'from course import gpt; gpt.main()'` trains it in half a minute on a CPU and stores its parameters in
+gpt/tiny_gpt.pt. words.txt was made once, from the Markdown of the first edition's lessons 00 to 08, 90 and 91 without
+sentences that had code, digits or brackets: a paragraph a line, a space around each word and mark. It does not follow the
+lessons when they change.
 """
 
 import re
@@ -149,7 +150,3 @@ def main():
         plan.step()
     print(f"loss {loss.item():.2f} after {steps} steps")
     torch.save({k: v.half() for k, v in model.state_dict().items()}, HERE / "tiny_gpt.pt")
-
-
-if __name__ == "__main__":
-    main()

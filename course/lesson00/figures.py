@@ -1,20 +1,16 @@
-"""The figures of lesson 00: twenty images watched while a network learns, two cards, half a cat, photos and their names."""
+"""The figures of lesson 00: twenty images watched while a network learns, images per step, two cards, half a cat, photos and their names."""
 
 import json
-from functools import cache
 
 import torch
 
-from course import photos, show
+from course import measurements, photos, show
 from course.checks.core import CORRECT
-from course.gpt.forecasts import draw_bars
 from course.lesson00 import exercises
 from course.show import figures, vega
-from course.show.vega import slider
 from helpers import plots
 from helpers.data import CLASSES, shapes
-from helpers.plots import CARD
-from helpers.training import SmallCNN, train_step
+from helpers.training import SmallCNN
 from practice_gpus import practice_gpus
 
 
@@ -171,118 +167,101 @@ def _draw_chances(axes, labels, chances):
         axes.text(chance + 0.05, row, f"{chance:.0%} {label}", **note)
 
 
-CARDS = {"T4": "T4 (2018)", "B200": "B200 (2024)"}
-SIZES = range(25, 1601, 75)  # images per step
-CPU = "your CPU, 25 per step"
-IMAGES = 4 * 3000  # of the lesson's training
-FACTORS = ("about the same", "10 times as fast", "100 times as fast")
+SPEEDS = ("more", "about as many", "less than half as many")
 
 
-def compare_cards(seconds: float) -> dict:
-    """Return what `reveal` takes: the answer, why, and a chart of two cards below the learner's own CPU.
+def compare_sizes(speeds: dict[int, float]) -> dict:
+    """Return what `reveal` takes: how many images per second one image per step gives, against 25, and the bars.
 
-    `seconds` are those of the training here; its slider chooses the images per step.
+    `speeds`: {images per step: images per second}, measured here.
     """
-    forecasts = _forecasts()
-    pairs = [[_row(size, card) for card in forecasts[size]] for size in SIZES]
-    titles = [_finding(*pair) for pair in pairs]
-    caption = "Filled: measured here. Hollow: forecast, with its range. Log scale: each line is ten times the one before."
-    told = [titles[SIZES.index(size)] for size in (25, 100, 400, 1600)]
-    alt = f"Your CPU: {plots.number(seconds)} s. {'. '.join(told)}."
-    spec = _spec(seconds, [row for pair in pairs for row in pair], titles)
-    first = pairs[0][0]
-    because = (
-        f"By our forecast, each takes {first['low']:.2g} to {first['high']:.2g} s for the {IMAGES:,} images that took "
-        f"your CPU {plots.number(seconds)} s. The launches take all of that time on both. "
-        "A GPU helps only if each step gives it enough to do."
+    share = speeds[1] / speeds[25]
+    actual = SPEEDS[0] if share > 1.2 else SPEEDS[1] if share > 0.5 else SPEEDS[2]
+    gained = speeds[400] / speeds[25]
+    larger = (
+        f"are only {gained:.1f} times as fast"
+        if gained > 1.2
+        else "are no faster: its cores are busy"
     )
-    chart = vega.Chart(spec, _draw_ends(seconds, pairs), alt, caption)
+    because = (
+        "Each operation takes time to start, however little it computes. One image gives it too little to do. "
+        f"With 25, your CPU has enough to do, and 400 {larger}."
+    )
+    title = f"One image per step: {1 / share:.1f} times fewer images per second"
+    bars = plots.here({f"{size} per step": speed for size, speed in speeds.items()})
+    words = {f"{size} per step": f"{speed:,.0f}" for size, speed in speeds.items()}
+    unit = "images per second on your CPU"
+    figure = plots.bars(bars, title, unit, words=words, colors=plots.CPU)
+    told = ", ".join(f"{words[name]} with {name}" for name in words)
+    return {"actual": actual, "because": because, "figure": (figure, f"Images per second: {told}.")}
+
+
+CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}
+FACTORS = ("about as many", "twice as many", "three times as many")
+
+
+def compare_cards() -> dict:
+    """Return what `reveal` takes: the answer, why, and a chart of NVIDIA's two cards whose photos at a time one chooses."""
+    table = measurements.published("resnet50_nvidia")
+    where = {"x": "batch", "section": "inference", "precision": "FP32"}
+    cards = table.group("images_per_s", device=[*CARDS], **where)
+    speeds = {CARDS[device]: dict(zip(*values, strict=True)) for device, values in cards.items()}
+    t4, v100 = speeds["T4"], speeds["V100"]
+    titles = {size: _finding(size, v100[size] / t4[size]) for size in t4}
+    because = (
+        f"NVIDIA measured {t4[1]} photos per second on the T4, and {v100[1]} on the V100. Both wait for their CPU "
+        "to launch the next operation. A GPU helps only if each step gives it enough to do."
+    )
+    caption = "Measured by NVIDIA, in float32."
+    still = plots.sources(_draw_ends(speeds, titles), *cards.sources)
+    told = [f"{titles[n]}, {t4[n]:,} and {v100[n]:,} photos per second" for n in (1, 8, 64, 256)]
+    chart = vega.Chart(_spec(speeds, titles), still, f"{'. '.join(told)}.", caption)
     return {"actual": FACTORS[0], "because": because, "chart": chart}
 
 
-@cache
-def _forecasts():
-    """{images per step: forecasts of a step of the lesson's training on `CARDS`, in their order}."""
-    with practice_gpus(1, card="A100 80", values=False, stand_in=1.0) as gpus:
-        model = SmallCNN().cuda()
-        optimizer = torch.optim.Adam(model.parameters())
-
-        def step(size):
-            images = torch.empty(size, 3, 32, 32, device="cuda")
-            labels = torch.empty(size, dtype=torch.int64, device="cuda")
-            return lambda: train_step(model, images, labels, optimizer)
-
-        step(SIZES[0])()  # makes the optimizer's state
-        recorded = {size: gpus.forecast(step(size)) for size in SIZES}
-    return {size: [forecast.on(card) for card in CARDS] for size, forecast in recorded.items()}
+def _finding(size, faster):
+    at = f"{size} photo{'s' * (size > 1)} at a time"
+    return f"{at}: " + (f"the V100 is {faster:.1f}× as fast" if faster > 1.15 else "a tie")
 
 
-def _row(size, forecast):
-    low, middle, high = (
-        float(f"{ms / 1000 / size * IMAGES:.3g}")
-        for ms in (forecast.low_ms, forecast.ms, forecast.high_ms)
-    )
-    label = f"{middle:.2g} s (forecast: {low:.2g} to {high:.2g})"
-    card = CARDS[forecast.card.short]
-    return {"size": size, "card": card, "low": low, "seconds": middle, "high": high, "label": label}
-
-
-def _finding(old, new):
-    faster = old["seconds"] / new["seconds"]
-    says = f"the B200 is {plots.number(faster, 2)}× as fast" if faster > 1.15 else "T4 and B200 tie"
-    return f"{old['size']:,} images per step: {says} (forecast)"
-
-
-def _spec(seconds, rows, titles):
-    """The learner's CPU, and the two cards for the number of images that the slider chooses."""
-    cpu = {"card": CPU, "seconds": seconds, "high": seconds}
-    cpu["label"] = f"{plots.number(seconds)} s (measured here)"
-    names = [CPU, *CARDS.values()]
-    first, ends = SIZES[0], f"{SIZES[0]} … {SIZES[-1]:,}"
-    axis = {"title": f"seconds for {IMAGES:,} images (log scale)", "tickCount": 4, "format": "~g"}
-    domain = [min(row["low"] for row in rows) / 1.5, 200 * max(seconds, rows[0]["high"])]
-    x = {"type": "quantitative", "scale": {"type": "log", "domain": domain}, "axis": axis}
-    at = {"x": {"field": "seconds", **x}}
-    card = [{"filter": "datum.size === size"}]
-    hollow = {"filled": False, "stroke": plots.GPU, "fill": CARD}
-    point = {"type": "point", "size": 150, "opacity": 1, "strokeWidth": 2.2}
-    line = {"type": "rule", "color": plots.GPU, "strokeWidth": 1.5}
-    text = {"type": "text", "align": "left", "dx": 12, "color": plots.INK}
-    words = {"mark": text, "encoding": {"x": {"field": "high", **x}, "text": {"field": "label"}}}
-    whole = {"x": {"field": "low", **x}, "x2": {"field": "high"}}
-    mine = {"mark": {**point, "filled": True, "color": plots.CPU}, "encoding": at}
-    theirs = {"mark": {**point, **hollow}, "encoding": at}
-    y = {"field": "card", "type": "nominal", "sort": names, "scale": {"domain": names}}
+def _spec(speeds, titles):
+    """The two cards at the number of photos that the reader chooses."""
+    rows = [
+        {"card": card, "doubled": doubled, "speed": speed, "label": f"{speed:,}"}
+        for card, each in speeds.items()
+        for doubled, speed in enumerate(each.values())
+    ]
+    last = len(titles) - 1
+    axis = {"title": "photos per second", "tickCount": 6}
+    end = 1.1 * max(row["speed"] for row in rows)
+    x = {"field": "speed", "type": "quantitative", "scale": {"domain": [0, end]}, "axis": axis}
+    y = {"field": "card", "type": "nominal", "sort": [*speeds], "axis": {"title": None}}
+    text = {"type": "text", "align": "left", "dx": 8, "color": plots.INK}
     return {
-        "title": {"text": {"expr": f"{json.dumps(titles)}[(size - {first}) / {SIZES.step}]"}},
-        "params": [slider("size", SIZES[-1], SIZES.step, first, f"images per step: {ends}", first)],
-        "height": {"step": 44},
+        "title": {"text": {"expr": f"{json.dumps([*titles.values()], ensure_ascii=False)}[doubled]"}},
+        "params": [vega.slider("doubled", last, 1, 0, "one photo, doubled so many times:")],
+        "height": {"step": 48},
         "data": {"values": rows},
-        "encoding": {"y": {**y, "axis": {"title": None}}},
+        "transform": [{"filter": "datum.doubled === doubled"}],
+        "encoding": {"y": y, "x": x},
         "layer": [
-            {"data": {"values": [cpu]}, "layer": [mine, words]},
-            {"transform": card, "layer": [{"mark": line, "encoding": whole}, theirs, words]},
+            {"mark": {"type": "bar", "color": plots.GPU, "height": 26}},
+            {"mark": text, "encoding": {"text": {"field": "label"}}},
         ],
     }
 
 
-def _draw_ends(seconds, pairs):
-    """The fewest and the most images per step side by side, for pages that draw no chart."""
-    few, many = f"{SIZES[0]:,}", f"{SIZES[-1]:,}"
-    panels = {
-        f"seconds, {name} per step": {
-            row["card"]: (row["low"], row["seconds"], row["high"]) for row in pair
-        }
-        for name, pair in ((few, pairs[0]), (many, pairs[-1]))
-    }
-    title = f"T4 and B200 tie at {few} images per step, but not at {many}"
-    figure, _ = draw_bars(title, panels, log=True, digits=2)
-    for axes in figure.axes:
-        axes.axvline(seconds, color=plots.CPU, linewidth=2.2)
-        look = {"color": plots.CPU, "ha": "right", "va": "top", "fontsize": plots.SMALL}
-        axes.text(0.93 * seconds, 0.99, "your CPU", transform=axes.get_xaxis_transform(), **look)
-        axes.set_xlim(pairs[-1][1]["low"] / 2, 4 * seconds)
-        plots.plain_ticks(axes.xaxis)
+def _draw_ends(speeds, titles):
+    """The fewest and the most photos side by side, for pages that draw no chart."""
+    ends = min(titles), max(titles)
+    figure, places = plots.panels("; ".join(titles[size] for size in ends), 1, 2, (7.4, 1.9))
+    for axes, size in zip(places, ends, strict=True):
+        at = {card: each[size] for card, each in speeds.items()}
+        plots.draw_bars(
+            axes, at, colors=plots.GPU, words={card: f"{n:,}" for card, n in at.items()}
+        )
+        axes.set(xlim=(0, 1.2 * max(each[ends[1]] for each in speeds.values())))
+        axes.set_xlabel(f"photos per second, {size} at a time", fontsize=plots.SMALL)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The figures of lesson 06: equal gradients, when the gradients travel, more GPUs, and the rank that is late."""
+"""The figures of lesson 06: equal gradients, when they travel, and what a second card adds."""
 
 import json
 
@@ -7,45 +7,65 @@ from matplotlib.patches import Rectangle
 from torch import nn
 from torch.nn import functional as F
 
-from course import timeline
 from course.gpt.data_parallel import MIB, all_reduces, backward_ms, cut, gpt_step
-from course.measurements import published, traces
+from course.measurements import published
 from course.show import vega
 from course.show.vega import Texts, calculate, csv
-from course.timeline.rows import lay_out
 from helpers import plots
 
 
 # --- the same gradient --------------------------------------------------------------------------------
-def first_picture():
-    """Return (Figure, alternative text): one batch through two GPUs, and through one; one number of each gradient."""
+def _found():
+    """Return the same number of three gradients: of GPU 0's half of the batch, of GPU 1's, of the whole batch."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).double()
     x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
     parts = (slice(0, 3), slice(3, 6), slice(0, 6))
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
-    found = [torch.autograd.grad(loss, model[0].bias)[0][0].item() for loss in losses]
-    title = "Half a batch each: the mean of the two gradients is the whole batch's"
+    return [torch.autograd.grad(loss, model[0].bias)[0][0].item() for loss in losses]
+
+
+def first_picture():
+    """Return (Figure, alternative text): one batch through two GPUs, and through one whose gradient is asked for."""
+    first, second, _ = _found()
+    title = "Half a batch each, two gradients. Which one would the whole batch give?"
+    figure, axes = _split(title, (f"{first:+.4f}", f"{second:+.4f}", "?"))
+    _note(axes, 57, 36, "one number of the gradient")
+    alt = f"A batch of six samples. GPU 0 takes three and finds a gradient of {first:+.4f}, GPU 1 the others and "
+    return figure, f"{alt}{second:+.4f}. What one GPU finds with all six is a question mark."
+
+
+def draw_mean():
+    """Return (Figure, sentence): the mean of both halves' gradients beside that of the whole batch."""
+    first, second, whole = _found()
+    title = "The mean of the two gradients is the whole batch's"
+    figure, axes = _split(title, [f"{number:+.4f}" for number in (first, second, whole)])
+    for middle, end in ((31, 27.5), (20, 23.5)):
+        axes.annotate("", (73, end), (67.5, middle), arrowprops=_look(plots.COMM))
+    _box(axes, "mean", 73, 25.5, 15, plots.COMM)
+    axes.text(89, 25.5, f"{(first + second) / 2:+.4f}", va="center", fontsize=11, color=plots.COMM)
+    _note(axes, 67.5, 5, "the same number")
+    told = f"{title}: {first:+.4f} and {second:+.4f} from the halves, {whole:+.4f} from the whole."
+    return figure, told
+
+
+def _split(title, gradients):
+    """Return (Figure, axes): six samples through two GPUs and through one, and the number that each of them finds."""
     figure, axes = plots.drawing(title, size=(7.4, 2.8))
     axes.set(xlim=(0, 100), ylim=(0, 37))
-    for row, (name, samples, grad) in enumerate(
-        zip(("GPU 0", "GPU 1", "one GPU"), ("012", "345", "012345"), found, strict=True)
-    ):
-        middle = (31, 20, 5)[row]
+    rows = zip(("GPU 0", "GPU 1", "one GPU"), ("012", "345", "012345"), (31, 20, 5), strict=True)
+    for (name, samples, middle), told in zip(rows, gradients, strict=True):
         _samples(axes, samples, middle)
         _arrow(axes, 27, 34, middle)
         _box(axes, name, 34, middle, 16, plots.GREENS[1])
         _arrow(axes, 50, 56, middle)
-        axes.text(57, middle, f"{grad:+.4f}", va="center", fontsize=11, color=plots.INK)
-    for middle, end in ((31, 27.5), (20, 23.5)):
-        axes.annotate("", (73, end), (67.5, middle), arrowprops=_look(plots.COMM))
-    _box(axes, "all-reduce:\nthe mean", 73, 25.5, 15, plots.COMM)
-    axes.text(89, 25.5, f"{sum(found[:2]) / 2:+.4f}", va="center", fontsize=11, color=plots.COMM)
-    axes.text(67.5, 5, "the same number", va="center", fontsize=9.5, color=plots.FAINT)
-    axes.text(57, 36, "gradient", va="center", fontsize=9, color=plots.FAINT)
-    axes.text(1, 36, "batch of six samples", va="center", fontsize=9, color=plots.FAINT)
-    alt = "One number of the gradient: GPU 0 {:+.4f}, GPU 1 {:+.4f}; one GPU with the whole batch {:+.4f}, their mean."
-    return figure, alt.format(*found)
+        axes.text(57, middle, told, va="center", fontsize=11, color=plots.INK)
+    _note(axes, 1, 36, "batch of six samples")
+    return figure, axes
+
+
+def _note(axes, x, y, words):
+    axes.text(x, y, words, va="center", fontsize=9, color=plots.FAINT)
 
 
 def _look(color):
@@ -80,16 +100,20 @@ BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
 
 
-def show_overlap():
-    """Show when the gradients of a step travel: for each parameter, at the end, or in buckets of a chosen size."""
+def draw_overlap():
+    """Return (ms exposed, Chart): when a step's gradients travel: for each parameter, at the end, or in buckets.
+
+    The ms are those of buckets of 25 MiB over NVLink.
+    """
     forecast, model = gpt_step(1)
     begin, end = backward_ms(forecast.on("H100 SXM"))
     lanes = [(0, 0, 0), (1, 0, 1e9), *((2, size, size * MIB) for size in BUCKETS)]
-    rows, told = [], Texts()
+    rows, told, exposed = [], Texts(), {}
     for way, (link, gpus) in enumerate(WAYS.items()):
         for lane, bucket, size in lanes:
             sent = all_reduces(model, begin, end, size, gpus, link)
             late = max(0, sent[-1][1] - end)
+            exposed[way, bucket] = late
             words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
             words += ", beyond this axis" * (sent[-1][1] > SHOWN[way])
             bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
@@ -100,7 +124,8 @@ def show_overlap():
     said = [[*told.places][row[6]] for row in shown if row[3] == 3]
     alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
     still = _overlap_still(shown, title, said)
-    vega.show(_overlap_chart(rows, end, title, told), still, f"Over NVLink, {alt}.")
+    chart = vega.Chart(_overlap_chart(rows, end, title, told), still, f"Over NVLink, {alt}.")
+    return exposed[0, 25], chart
 
 
 def _overlap_chart(rows, end, title, told):
@@ -210,64 +235,22 @@ def draw_rule(runs, speedup):
     return figure, f"{title}. Per GPU, in %: {told} measured."
 
 
-# --- the straggler ------------------------------------------------------------------------------------
-def join_times(trace):
-    """Return {rank: µs at which it enters its first collective} of a trace of several ranks."""
-    kernels = {rank: trace.rank(rank).gpu for rank in trace.ranks}
-    return {
-        rank: min(event.start for event in events if event.kind == "communication")
-        for rank, events in kernels.items()
-    }
-
-
-def draw_straggler(joins):
-    """Return (Figure, sentence): eight ranks of a real trace until the last enters a collective; `joins`: {rank: µs}."""
-    trace = traces.case("7").between(0, 11_000)
-    last = max(joins, key=joins.get)
-    late = joins[last] / 1000
-    title = f"Eight V100s: seven wait in a collective until rank {last} joins"
-    figure = timeline.draw(lay_out(trace, 60), title)
-    axes = figure.axes[0]
-    axes.axvline(late, color=plots.TROUBLE, linewidth=1.4)
-    words = {"va": "center", "fontsize": 9}
-    told = f"rank {last} joins at {late:.1f} ms"
-    axes.text(7.7, last + 0.5, told, ha="right", color=plots.TROUBLE, **words)
-    for rank, begin in joins.items():
-        wait = late - begin / 1000
-        if wait > 1:
-            place = (begin / 1000 + late) / 2, rank + 0.5
-            axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
-    plots.sources(figure, trace.source)
-    return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."
-
-
-# --- hidden and exposed -------------------------------------------------------------------------------
+# --- what a second card adds ---------------------------------------------------------------------------
 def first_picture_b():
-    """Return (Figure, alternative text): a GPT's step on eight H100s, its buckets sent over NVLink and over PCIe."""
-    forecast, model = gpt_step(1)
-    begin, end = backward_ms(forecast.on("H100 SXM"))
-    title = "NVLink hides 351 MB of gradients behind backward; over PCIe, they stick out"
-    unit = "ms, forecast for each of eight H100s, all-reduces at published rates"
-    figure, axes = plots.new_figure(title, unit, size=(7.4, 2.8))
-    told = []
-    for row, link in enumerate(("NVLink", "PCIe (direct)")):
-        sent = all_reduces(model, begin, end, 25 * MIB, 8, link)
-        late = sent[-1][1] - end
-        for part, start, stop in [
-            (0, 0, begin),
-            (1, begin, end),
-            *((2, *s) for s in cut(sent, end)),
-        ]:
-            face = PARTS[part] + ("AA" if stop > end + 0.01 else "30")
-            look = {"facecolor": face, "edgecolor": PARTS[part]}
-            axes.barh(2.3 * row + (part == 2), stop - start, 0.8, start, **look)
-        for words, start, stop in (("forward", 0, begin), ("backward", begin, end)):
-            place = (start + stop) / 2, 2.3 * row
-            axes.text(*place, words, ha="center", va="center", fontsize=9, color=plots.INK)
-        plots.note(axes, f"{late:.1f} ms exposed", (sent[-1][1], 2.3 * row + 1))
-        told.append(f"over {link.split()[0]}, {late:.1f} ms are exposed")
-    axes.set_yticks([0, 1, 2.3, 3.3], ["compute", "NVLink", "compute", "PCIe"])
-    axes.set(xlim=(0, 35))
+    """Return (Figure, alternative text): a published training on one card, on two, and on two without their bridge."""
+    table = published("ddp_3090ti")
+    one, bridged, _ = (row["samples_per_s"] for row in table.rows(accumulated=False))
+    title = f"Across its bridge, a second RTX 3090 Ti adds {bridged / one - 1:.0%}. And without?"
+    unit = "texts per second, training GPT-2 medium"
+    figure, axes = plots.new_figure(title, unit, size=(7.4, 2.2))
+    names = ("one card", "two, joined by NVLink", "two, without the bridge")
+    axes.barh(range(3), (one, bridged, 0), 0.62, color=plots.GPU)
+    for row, told in enumerate((f"{one:.1f}", f"{bridged:.1f}", "?")):
+        plots.note(axes, told, ((one, bridged, 0)[row], row))
+    axes.set_yticks(range(3), names)
+    axes.set(xlim=(0, 36))
     axes.invert_yaxis()
-    axes.grid(False)
-    return figure, f"Forecast of a step on eight H100s: {' and '.join(told)}."
+    axes.grid(False, axis="y")
+    plots.sources(figure, f"published: {table.source}")
+    alt = f"Texts per second: one RTX 3090 Ti {one:.1f}; two, joined by NVLink, {bridged:.1f}; two without the bridge: ?"
+    return figure, alt

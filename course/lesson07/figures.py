@@ -7,36 +7,25 @@ from course.lesson07.loop import draw_lanes, forecast_spans, lay_out
 from course.measurements import traces
 from course.show import figures
 from course.show.widgets import choice, explore, slider
-from course.timeline import reading
 from course.timeline.rows import lay_out as lay_out_trace
 from helpers import plots
 from practice_gpus import practice_gpus
 
 ROWS = {"Python": "CPU", "GPU": "GPU"}  # of what `simulate` returns
 LABELS = {"prepares": "prepare", "works": "compute", "waits": "blocked"}
-CARPENTRIES = {
-    "clock stopped when the call returned": 24_000,
-    "when the GPU was done": 116,
-    "copies to the GPU and back included": 67,
-}
 
 
 def first_picture():
-    """Return (Figure, alternative text): the speedup that three clocks gave the same convolution.
+    """Return (Figure, alternative text): the times of the same convolution on a CPU and on a GPU, as first measured.
 
-    Source: The Carpentries, GPU programming, episode CuPy: 2.4 s by SciPy; 98.2 µs, 20.6 ms and 35.4 ms on a T4.
+    Source: The Carpentries, GPU programming, episode CuPy: 2.4 s by SciPy and 98.2 µs on a T4, without synchronizing.
     """
-    title = "24,000 times as fast as the CPU? Not once the clock waits for the GPU"
-    unit = "speedup of a T4 over a CPU, measured by the Carpentries"
-    colors = dict.fromkeys(CARPENTRIES, plots.GPU) | {next(iter(CARPENTRIES)): plots.TROUBLE}
-    words = {clock: f"{factor:,}×" for clock, factor in CARPENTRIES.items()}
-    figure = plots.bars(CARPENTRIES, title, unit, colors=colors, words=words, size=(7.4, 2.7))
-    figure.axes[0].set(xlim=(0, 28_000), xticks=range(0, 25_000, 5000))
-    alt = (
-        "Speedup of one convolution on a T4 over a CPU, measured by the Carpentries in three ways: "
-        "24,000 times when the call returned, 116 when the GPU was done, 67 with the copies."
-    )
-    return figure, alt
+    title = "One convolution: 2.4 seconds, or 98 microseconds?"
+    words = {"CPU": "2,400 ms", "T4, a GPU": "0.098 ms"}
+    times = {"CPU": 2400, "T4, a GPU": 0.098}
+    figure = plots.bars(times, title, "ms, measured by the Carpentries", words=words, size=(7.4, 1.9))
+    figure.axes[0].set(xlim=(0, 2700))
+    return figure, "One convolution, measured by the Carpentries: 2,400 ms on a CPU, 0.098 ms on a T4."
 
 
 def _timeline(spans, title, whole, height):
@@ -151,12 +140,42 @@ def show_before_and_after(before, after):
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)
 
 
+# --- the straggler ------------------------------------------------------------------------------------
+def join_times(trace):
+    """Return {rank: µs at which it enters its first collective} of a trace of several ranks."""
+    kernels = {rank: trace.rank(rank).gpu for rank in trace.ranks}
+    return {
+        rank: min(event.start for event in events if event.kind == "communication")
+        for rank, events in kernels.items()
+    }
+
+
+def draw_straggler(joins):
+    """Return (Figure, sentence): eight ranks of a real trace until the last enters a collective; `joins`: {rank: µs}."""
+    trace = traces.case("7").between(0, 11_000)
+    last = max(joins, key=joins.get)
+    late = joins[last] / 1000
+    title = f"Eight V100s: seven wait in a collective until rank {last} joins"
+    figure = timeline.draw(lay_out_trace(trace, 60), title)
+    axes = figure.axes[0]
+    axes.axvline(late, color=plots.TROUBLE, linewidth=1.4)
+    words = {"va": "center", "fontsize": 9}
+    told = f"rank {last} joins at {late:.1f} ms"
+    axes.text(7.7, last + 0.5, told, ha="right", color=plots.TROUBLE, **words)
+    for rank, begin in joins.items():
+        wait = late - begin / 1000
+        if wait > 1:
+            place = (begin / 1000 + late) / 2, rank + 0.5
+            axes.text(*place, f"waits {wait:.1f} ms", ha="center", color="white", **words)
+    plots.sources(figure, trace.source)
+    return figure, f"{title}, at {late:.1f} ms; rank 1 has waited since {joins[1] / 1000:.1f} ms."
+
+
 def first_picture_b():
-    """Return (Figure, alternative text): 30 ms of a step on an A100, where no kernel runs for most of the time."""
+    """Return (Figure, alternative text): 30 ms of a step on an A100."""
     trace = traces.case("5a").between(60_000, 90_000)
-    idle = 1 - reading.busy_share(trace)
-    title = f"An A100 in training: no kernel runs for {idle:.0%} of this time"
+    title = "30 ms of a training step on an A100"
     figure = timeline.draw(lay_out_trace(trace, 120), title)
     plots.sources(figure, trace.source)
-    alt = "Timeline of 30 ms: Python is busy throughout, launches follow each other, and short kernels have long gaps."
+    alt = "Python is busy throughout, launches follow each other, and short kernels have long gaps."
     return figure, f"{title}. {alt}"

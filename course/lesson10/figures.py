@@ -217,8 +217,8 @@ def _arrows(axes, right, here, middle, gathers):
 
 
 # --- a pipeline -------------------------------------------------------------------------------------
-def show_pipeline(stages=4, microbatches=1):
-    """Show a pipeline's schedule, all forward passes and then all backward ones, with sliders for both numbers."""
+def pipeline(stages=4, microbatches=4):
+    """Return the Chart of a pipeline's schedule, all forward passes and then all backward ones, with sliders for both numbers."""
     title = "A pipeline's bubble: GPUs wait while it fills and while it drains"
     figure, axes = plots.new_figure(title, "time (forward passes of a microbatch)", "", (7.2, 2.6))
     end = 3 * (microbatches + stages - 1)
@@ -236,7 +236,7 @@ def show_pipeline(stages=4, microbatches=1):
         f"{stages} stages, microbatches: {microbatches}. Each GPU is idle {share:.0%} of the time."
     )
     words = "Short: forward. Long: backward. Gray: idle."
-    vega.show(_pipeline(title, stages, microbatches), figure, alt, words)
+    return vega.Chart(_pipeline(title, stages, microbatches), figure, alt, words)
 
 
 def _pipeline(title, stages, microbatches):

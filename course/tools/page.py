@@ -37,12 +37,17 @@ TEXTS = (  # of the cells; the second with code is the page's first section
     "**Next:** [{next}]({file}).",
 )
 CODE = (2, 5)  # which of them are code
+MACHINE = "from course.pictures import machine\n"
+OWN = ("course", "helpers", "practice_gpus")  # import names of this repository
+ENTRIES = ROOT / "course/pages.py"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `page`."""
     parser.add_argument("number", help="a new number: 15, or 03c for a page that goes on from 03")
     parser.add_argument("title", help='what it is called, such as "When is a GPU full?"')
+    parser.add_argument("summary", help='what a learner does there: "Forecast where the bend is"')
+    parser.add_argument("minutes", type=int, help="how long it takes, exercises included: 1 to 30")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,12 +60,17 @@ def run(args: argparse.Namespace) -> int:
     if not slug or '"' in args.title:
         print(f"title is {args.title!r}; it takes words, without quotation marks", file=sys.stderr)
         return 2
+    if not args.summary.strip() or '"' in args.summary or not 1 <= args.minutes <= 30:
+        told = f"summary is {args.summary!r} and minutes {args.minutes}"
+        print(f"{told}; they take words without quotation marks, and 1 to 30", file=sys.stderr)
+        return 2
     file = f"{args.number}_{slug}.ipynb"
+    entered = enter(args.number, file, args.title, args.summary, args.minutes)
     draw_and_ask(args.number, args.title)
     files.write(ROOT / "notebooks" / file, _notebooks.text(notebook(args.number, args.title)))
-    enter(args.number, file, args.title)
+    files.write(ENTRIES, entered)
     print(f"Made: notebooks/{file}, course/lesson{args.number[:2]}/, an entry in course/pages.py.")
-    print(f"Now write what says {TODO} in the notebook, minutes and summary in course/pages.py;")
+    print(f"Now write what says {TODO} in the notebook;")
     print(f"then: python3 -m course publish; python3 -m course execute {args.number}")
     return 0
 
@@ -80,14 +90,23 @@ def draw_and_ask(number: str, title: str) -> None:
             files.write(folder / name, text)
     figures = (folder / "figures.py").read_text(encoding="utf-8")
     letter = "".join(f"_{each}" for each in number[2:])
-    if "from course.pictures import machine\n" not in figures:  # below the module's docstring
-        line = ast.parse(figures).body[0].end_lineno or 1
-        lines = figures.splitlines(keepends=True)
-        figures = "".join([*lines[:line], "\nfrom course.pictures import machine\n", *lines[line:]])
+    if MACHINE not in figures:
+        figures = with_import(figures)
     draw = DRAW.format(letter=letter, number=number, title=title)
     if f"def first_picture{letter}(" not in figures:
         draw = draw if "import Figure" in figures else draw.replace(" -> tuple[Figure, str]", "")
         files.write(folder / "figures.py", f"{figures.rstrip()}\n\n\n{draw}")
+
+
+def with_import(code: str) -> str:
+    """Return `code` with the import of `machine` where it belongs among the course's own."""
+    body, lines = ast.parse(code).body, code.splitlines(keepends=True)
+    imports = [n for n in body if isinstance(n, ast.Import | ast.ImportFrom)]
+    own = [n for n in imports if lines[n.lineno - 1].split()[1].split(".")[0] in OWN]
+    later = [n.lineno - 1 for n in own if lines[n.lineno - 1] > MACHINE]
+    last = (imports or body)[-1].end_lineno or 1  # else: below the imports, or below the docstring
+    line = later[0] if later else last
+    return "".join([*lines[:line], "" if own else "\n", MACHINE, *lines[line:]])
 
 
 def notebook(number: str, title: str) -> Any:
@@ -106,12 +125,12 @@ def notebook(number: str, title: str) -> Any:
     return _notebooks.clean(draft)
 
 
-def enter(number: str, file: str, title: str) -> None:
-    """Write the page's entry into course/pages.py, before the first page with a larger number."""
-    path = ROOT / "course/pages.py"
-    text = path.read_text(encoding="utf-8")
-    entry = f'    Lesson(\n        "{file}",\n        "{title}",\n        10,\n        "{TODO} what a learner does here",\n    ),\n'
+def enter(number: str, file: str, title: str, summary: str, minutes: int) -> str:
+    """Return course/pages.py with the page's entry before the first page with a larger number."""
+    text = ENTRIES.read_text(encoding="utf-8")
+    entry = f'    Lesson(\n        "{file}",\n        "{title}",\n        {minutes},\n        "{summary}",\n    ),\n'
     later = [page.file for page in pages.LESSONS if page.number > number]
     mark = f'    Lesson(\n        "{later[0]}"' if later else ")\n\nREFERENCES"
-    assert mark in text, "course/pages.py has another form than this command knows"
-    files.write(path, text.replace(mark, entry + mark, 1))
+    if mark not in text:
+        raise SystemExit(f"course/pages.py lacks the line {mark.strip()!r}: nothing was written")
+    return text.replace(mark, entry + mark, 1)

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import torch
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 SHARDED = """
@@ -48,6 +49,55 @@ def test_fsdp2_on_two_forked_ranks_has_the_losses_of_the_cpu(run):
     """A notebook launcher forks before the first use of CUDA; FSDP2 moved weights to the CPU, silently."""
     (cpu, first), (gpu, second) = (line.split() for line in run(SHARDED).splitlines())
     assert (cpu, gpu) == ("cpu", "cuda:0") and float(first) == pytest.approx(float(second), 1e-6)
+
+
+TENSORS = """
+    import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, empty, init_device_mesh
+    from torch.nn.functional import scaled_dot_product_attention as attention
+    from practice_gpus import practice_gpus
+
+    def work(rank):
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29613"}
+        dist.init_process_group("nccl", rank=rank, world_size=2)
+        torch.cuda.set_device(rank)
+        torch.manual_seed(rank)
+        mesh = init_device_mesh("cuda", (2,))
+        halves = empty(8, device_mesh=mesh, placements=[Shard(0)]).uniform_().full_tensor()
+        copies = [torch.empty(8, device="cuda") for _ in range(2)]
+        dist.all_gather(copies, empty(8, device_mesh=mesh, placements=[Replicate()]).normal_().to_local())
+        assert len(set(halves.tolist())) == 8 and torch.equal(*copies)
+        x = torch.rand(2, 4, 8, 16, generator=torch.Generator("cuda").manual_seed(1), device="cuda")
+        heads, whole = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_(), x.requires_grad_()
+        for each in (heads, whole):
+            out = attention(each, each, each, is_causal=True)
+            out.sum().backward()
+        torch.testing.assert_close(heads.grad.full_tensor(), whole.grad)
+        print("right", flush=True)
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        with practice_gpus(2):
+            mp.start_processes(work, nprocs=2, start_method="fork")
+"""
+
+
+@forks
+@pytest.mark.slow
+def test_random_numbers_and_attention_of_a_sharded_tensor(run):
+    """PyTorch's examples of FSDP2 and tensor parallelism draw weights on shards and attend by heads; both failed."""
+    assert run(TENSORS).count("right") == 2
+
+
+def test_a_state_that_a_real_gpu_saved_seeds_the_generator(gpus):
+    """Sixteen bytes, a seed and an offset: whoever resumes a checkpoint of a GPU was told of a wrong size."""
+    state = torch.tensor([7, 0]).view(torch.uint8)
+    torch.cuda.set_rng_state(state)
+    first = torch.rand(3, device="cuda")
+    torch.cuda.manual_seed(7)
+    assert torch.equal(first, torch.rand(3, device="cuda"))
+    torch.cuda.set_rng_state(torch.tensor([7, 4]).view(torch.uint8))
+    assert not torch.equal(first, torch.rand(3, device="cuda"))
 
 
 def test_memory_of_a_rank_of_sixty_four(run):

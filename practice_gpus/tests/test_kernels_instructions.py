@@ -149,3 +149,41 @@ def test_triton_products_of_eight_bit_floats():
     )
     kernels.run(compiled, 1, None, a, b, c)
     torch.testing.assert_close(c, a.float() @ b.float())
+
+
+COPIES = """  __shared__ __align__(16) int s[160]; for (int i = 0; i < 5; i++) s[32 * i + t] = -1; __syncwarp();
+  unsigned p = __cvta_generic_to_shared(s + t * {words}); int n = {length};
+  asm volatile("{copy}" :: "r"(p), "l"(((int*)x) + t * {words}), {value} : "memory");
+  asm volatile("cp.async.wait_all;" ::: "memory"); for (int i = 0; i < {words}; i++) o[t * {words} + i] = s[t * {words} + i];"""
+
+
+@pytest.mark.parametrize("way, size", [("ca", 4), ("ca", 8), ("ca", 16), ("cg", 16)])
+def test_asynchronous_copies_fill_with_zeros_what_they_do_not_read(way, size):
+    """PTX ISA, cp.async: bytes behind src-size are zeros. A kernel's edge tiles depend on it."""
+    words = size // 4
+    copy = f"cp.async.{way}.shared.global [%0], [%1], {size}, %2;"
+    x = torch.arange(0x01010101, 0x01010101 + 32 * words, dtype=torch.int32)
+    body = COPIES.format(words=words, length=f"t % {size + 1}", copy=copy, value='"r"(n)')
+    bits = x.view(torch.uint8).view(32, size)
+    wanted = torch.where(torch.arange(size) < (torch.arange(32) % (size + 1))[:, None], bits, 0)
+    out = run(body, x.view(torch.float32), 32 * words)
+    assert torch.equal(out.view(torch.uint8).view(32, size), wanted)
+    last = {"words": words, "length": "t == 31 ? 2 : 4", "copy": copy, "value": '"r"(n)'}
+    cut = x[: 31 * words + 1].view(torch.float32)  # what isn't read may lie outside
+    run(COPIES.format(**last), cut, 32 * words)
+    last["length"] = f"{size} + t / 31"
+    with pytest.raises(kernels.KernelError, match="told to read more"):
+        run(COPIES.format(**last), x.view(torch.float32), 32 * words)
+
+
+def test_asynchronous_copies_know_a_predicate_and_a_hint_from_a_size():
+    """ignore-src copies zeros; a cache policy is no size: taken for one, all was zero."""
+    x = torch.arange(1, 33, dtype=torch.int32)
+    ignore = "{ .reg .pred q; setp.gt.s32 q, %2, 20; cp.async.ca.shared.global [%0], [%1], 4, q; }"
+    body = COPIES.format(words=1, length="t", copy=ignore, value='"r"(n)')
+    out = run(body, x.view(torch.float32), 32).view(torch.int32)
+    assert torch.equal(out, torch.where(torch.arange(32) > 20, 0, x))
+    hint = "{ .reg .b64 q; createpolicy.fractional.L2::evict_first.b64 q, 1.0; cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 4%s, q; }"
+    for size, wanted in (("", x), (", %2", x & 0xFF)):
+        body = COPIES.format(words=1, length="1", copy=hint.replace("%s", size), value='"r"(n)')
+        assert torch.equal(run(body, x.view(torch.float32), 32).view(torch.int32), wanted)

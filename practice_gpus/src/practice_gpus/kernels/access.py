@@ -10,7 +10,7 @@ import numpy as np
 
 from practice_gpus.kernels import exact
 from practice_gpus.kernels.counters import Access, Wide, count
-from practice_gpus.kernels.errors import OutOfBounds, Race, Unsupported
+from practice_gpus.kernels.errors import KernelError, OutOfBounds, Race, Unsupported
 from practice_gpus.kernels.formats import DTYPES, NUMBERS, UNSIGNED, decode, encode, is_float
 from practice_gpus.kernels.lanes import NUMBER, reader
 from practice_gpus.kernels.ptx_parser import BITS
@@ -118,11 +118,17 @@ class Reach:
         self.base = reader(address[1], "u32" if self.space == "shared" else "s64", machine.names)
 
     def go(
-        self, machine: Any, lanes: Lanes, mask: np.ndarray | None, more: np.ndarray | int = 0
+        self,
+        machine: Any,
+        lanes: Lanes,
+        mask: np.ndarray | None,
+        more: np.ndarray | int = 0,
+        extent: dict | None = None,
     ) -> tuple:
         """Return (memory, places of all threads in its bytes, threads that are on or None); counts the request.
 
-        `more`: bytes that are added to the addresses.
+        `more`: bytes that are added to the addresses; `extent`: {"extent": bytes that each thread touches}, where it is
+        fewer than the access has.
         """
         active = lanes.active(mask)
         addresses = lanes.spread(self.base(lanes)).astype(np.int64) + self.offset + more
@@ -132,7 +138,8 @@ class Reach:
         if not self.space and space != "global":
             addresses = addresses - WINDOWS[space]
         memory = machine.spaces["global" if space in ("global", "const") else space]
-        places = memory.places(addresses, self.size, active, self.kind, self.blame(lanes))
+        blame = self.blame(lanes)
+        places = memory.places(addresses, self.size, active, self.kind, blame, **(extent or {}))
         if space == "shared" or space == "global":
             count(self.access, addresses, active, lanes.blocks, space)
         if space == "global":
@@ -347,7 +354,10 @@ def _in_turn(view, cells, operation, values, kind, flushed):
 
 
 def copy_async(instruction: Instruction, machine: Any, read: Any, written: Any) -> Callable:
-    """Return run(machine, lanes, mask) of cp.async: the copy is under way until its group is waited for."""
+    """Return run(machine, lanes, mask) of cp.async: the copy is under way until its group is waited for.
+
+    Bytes behind the source's own size are filled with zeros.
+    """
     target, origin, size, *rest = instruction.operands
     size = int(size, 0)
     part = min(size, 8)
@@ -357,25 +367,49 @@ def copy_async(instruction: Instruction, machine: Any, read: Any, written: Any) 
     place = Reach(instruction, machine, target, "store", size, written)
     place.space = "shared"
     place.base = reader(target[1], "u32", machine.names)
-    length = reader(rest[0], "u32", machine.names) if rest else lambda lanes: np.array([size], "u4")
+    length = _bytes_copied(instruction, machine, size, rest)
 
     def run(machine, lanes, mask):
-        count = lanes.spread(length(lanes))
+        count = lanes.spread(length(lanes)).astype(np.int64)
         active = lanes.active(mask)
         on = np.ones(lanes.count, bool) if active is None else active
+        if (on & (count > size)).any():
+            words = f"cp.async of {size} bytes is told to read more than that: undefined"
+            lanes.fail(int((on & (count > size)).argmax()), KernelError, words, source.line)
         reads = on & (count > 0)
         values = [np.zeros(lanes.count, UNSIGNED[part]) for _ in range(size // part)]
         if reads.any():
-            memory, places, _ = source.go(machine, lanes, reads)
+            memory, places, _ = source.go(machine, lanes, reads, 0, {"extent": count})
+            source.note(machine, lanes, memory, places[reads], reads)
             for number, each in enumerate(values):
                 found = memory.views[part][places // part + number]
-                each[reads] = found[reads]
+                each[reads] = (found & _low_bytes(count - number * part, found.dtype))[reads]
         shared, places, _ = place.go(machine, lanes, mask)
         machine.copies.add(
             lanes, on, lambda ready: put(machine, lanes, place, shared, places, ready, values, part)
         )
 
     return run
+
+
+def _bytes_copied(instruction, machine, size, rest):
+    """A function lanes → bytes that cp.async reads: its operand src-size, or none where the predicate ignore-src holds."""
+    rest = rest[:-1] if "L2::cache_hint" in instruction.parts else rest
+    if len(rest) > 1:
+        raise Unsupported(f"{instruction.text} has an operand that isn't known here")
+    if not rest:
+        return lambda lanes: np.array([size], "u4")
+    if machine.module.is_predicate(rest[0]):
+        ignored = reader(rest[0], "pred", machine.names)
+        return lambda lanes: np.where(ignored(lanes), 0, size)
+    return reader(rest[0], "u32", machine.names)
+
+
+def _low_bytes(count, dtype):
+    """Return masks of the lowest `count` bytes, limited to what the type has."""
+    count = np.clip(count, 0, dtype.itemsize)
+    ones = np.uint64(2**64 - 1) >> (64 - 8 * np.maximum(count, 1)).astype("u8")
+    return np.where(count > 0, ones, 0).astype(dtype)
 
 
 class Copies:
@@ -403,6 +437,11 @@ class Copies:
                 finish(None if ready.all() else ready)
                 copy[0] = waiting & ~ready
         self.under_way = [copy for copy in self.under_way if copy[0].any()]
+
+    def wait_all(self, mask: np.ndarray | None) -> None:
+        """Finish all copies of the threads in `mask`, those of no group, too (PTX ISA, cp.async.wait_all)."""
+        self.commit(mask)
+        self.wait(mask, 0)
 
 
 def _listed(operand):

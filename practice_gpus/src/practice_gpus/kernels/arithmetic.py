@@ -47,6 +47,20 @@ def _multiply_add(parts):
     return (lambda a, b, c: function(a, b) + c), [kind, kind, result], result
 
 
+def _multiply24(parts):
+    """mul24, mad24: the lower or the upper 32 of the 48 bits of a product of 24-bit numbers."""
+    kind = parts[-1]
+
+    def function(a, b, c=None):
+        x, y = ((each << each.dtype.type(8) >> each.dtype.type(8)).astype("i8") for each in (a, b))
+        product = (x * y >> (16 if "hi" in parts else 0)).astype(a.dtype)
+        if "sat" in parts:
+            return exact.saturating(np.add)(product, c)
+        return product if c is None else product + c
+
+    return function, kind, kind
+
+
 def _widened(a):
     return a.astype(f"{a.dtype.kind}{2 * a.itemsize}")
 
@@ -104,10 +118,12 @@ def _remainder(a, b):
     return (a - _integer_quotient(a, b) * b).astype(a.dtype)
 
 
-def _extreme(without_nan, plain):
+def _extreme(name):
     def build(parts):
         kind = parts[-1]
-        choose = without_nan if is_float(kind) and "NaN" not in parts else plain
+        choose = (
+            exact.extreme(name, "NaN" in parts) if is_float(kind) else getattr(np, f"{name}imum")
+        )
 
         def signed(a, b):
             return np.copysign(choose(np.abs(a), np.abs(b)), np.copysign(1, a) * np.copysign(1, b))
@@ -169,11 +185,11 @@ def _select(parts):
 
 
 def _test(parts):
-    """testp: what sort of number it is."""
+    """testp: what sort of number it is; zeros count as normal."""
     finite, subnormal = np.isfinite, lambda a: (np.abs(a) < np.finfo(a.dtype).tiny) & (a != 0)
     tests = {"finite": finite, "infinite": np.isinf, "notanumber": np.isnan, "subnormal": subnormal}
     tests |= {"number": lambda a: ~np.isnan(a)}
-    tests |= {"normal": lambda a: finite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny)}
+    tests |= {"normal": lambda a: finite(a) & ~subnormal(a)}
     return tests[parts[1]], parts[-1], "pred"
 
 
@@ -181,13 +197,15 @@ def _copy_sign(a, b):
     return np.copysign(b, a)
 
 
-def _dot4(parts):
-    """dp4a: four products of bytes, added to a 32-bit number."""
-    first, second = ("i1" if kind == "s32" else "u1" for kind in parts[1:3])
+def _dot(parts):
+    """dp4a: four products of bytes, added to a 32-bit number; dp2a: two of 16 bits with the lower or the upper bytes."""
+    count = int(parts[0][2])
+    first, second = ("i" if kind == "s32" else "u" for kind in parts[-2:])
+    bytes_ = slice(2, 4) if "hi" in parts else slice(count)
 
     def function(a, b, c):
-        x = np.ascontiguousarray(a).view(first).reshape(-1, 4).astype("i4")
-        y = np.ascontiguousarray(b).view(second).reshape(-1, 4).astype("i4")
+        x = np.ascontiguousarray(a).view(f"{first}{4 // count}").reshape(-1, count).astype("i4")
+        y = np.ascontiguousarray(b).view(f"{second}1").reshape(-1, 4)[:, bytes_].astype("i4")
         return (x * y).sum(1, dtype="i4") + c.view("i4")
 
     return function, "u32", "s32"
@@ -200,11 +218,11 @@ def _difference(a, b, c):
 MAKERS = {
     "add": _add(1), "sub": _add(-1), "mul": _multiply, "mad": _multiply_add,
     "fma": _multiply_add, "div": _divide, "rem": _same(_remainder), "neg": _same(np.negative),
-    "abs": _same(np.abs), "min": _extreme(np.fmin, np.minimum), "sad": _same(_difference),
-    "max": _extreme(np.fmax, np.maximum), "rcp": _same(np.reciprocal), "sqrt": _same(np.sqrt),
+    "abs": _same(np.abs), "min": _extreme("min"), "sad": _same(_difference),
+    "max": _extreme("max"), "rcp": _same(np.reciprocal), "sqrt": _same(np.sqrt),
     "ex2": _same(np.exp2), "rsqrt": _same(lambda a: 1 / np.sqrt(a)), "lg2": _same(np.log2),
     "sin": _same(np.sin), "cos": _same(np.cos), "tanh": _same(np.tanh), "testp": _test,
-    "addc": _add(1), "subc": _add(-1), "madc": _multiply_add, "copysign": _same(_copy_sign), "setp": _compare, "set": _set, "selp": _select, "dp4a": _dot4,
+    "addc": _add(1), "subc": _add(-1), "madc": _multiply_add, "copysign": _same(_copy_sign), "setp": _compare, "set": _set, "selp": _select, "dp4a": _dot, "dp2a": _dot, "mul24": _multiply24, "mad24": _multiply24,
     **bits.MAKERS,
 }  # fmt: skip
 
@@ -217,7 +235,9 @@ def make(parts: tuple) -> tuple | None:
     way = next((each for each in ("rz", "rm", "rp") if each in parts), None)
     function = exact.directed(parts[0], way) if way else function
     if "relu" in parts:
-        function = _after(lambda x: np.maximum(x, x.dtype.type(0)), function)
+        function = _after(
+            lambda x: np.where(x < 0, 0, x).astype(x.dtype) + x.dtype.type(0), function
+        )
     if "sat" in parts and is_float(parts[-1]):
         function = _after(exact.to_unit, function)
     if "ftz" in parts:

@@ -74,31 +74,50 @@ def _extract(parts):
     bits = int(kind[1:])
 
     def function(a, start, length):
-        start = np.minimum(start & 255, bits - 1).astype("i8")
-        length = np.minimum(length & 255, bits).astype("i8")
-        left = np.maximum(bits - start - length, 0)
+        start, length = (start & 255).astype("i8"), np.minimum(length & 255, bits).astype("i8")
+        left = np.clip(bits - start - length, 0, bits - 1)
         keep = np.minimum(left + start, bits - 1)
         moved = (a << left.astype(a.dtype)) >> keep.astype(a.dtype)
-        return np.where(length == 0, 0, moved).astype(a.dtype)
+        beyond = (start >= bits) & (kind[0] == "u")  # nothing but zeros; or the sign, which is left
+        return np.where((length == 0) | beyond, 0, moved).astype(a.dtype)
 
     return function, [kind, "u32", "u32"], kind
 
 
 def _insert(parts):
+    """bfi: the lowest `length` bits of a number, put into another from `start` on."""
     kind = f"u{parts[-1][1:]}"
+    bits = int(kind[1:])
 
     def function(a, b, start, length):
-        ones = np.where(length >= 32, 0xFFFFFFFF, (1 << np.minimum(length, 31).astype("u8")) - 1)
-        mask = (ones.astype("u8") << start).astype(b.dtype)
-        return (b & ~mask) | ((a << start.astype(a.dtype)) & mask)
+        start, length = ((each & 255).astype("u8") for each in (start, length))
+        kept = (np.uint64(bits) - np.clip(length, 1, bits)).astype(a.dtype)
+        ones = np.where(length == 0, 0, np.array(-1).astype(a.dtype) >> kept).astype(a.dtype)
+        inside, place = start < bits, np.minimum(start, bits - 1).astype(a.dtype)
+        mask = np.where(inside, ones << place, 0).astype(a.dtype)
+        return (b & ~mask) | ((a << place) & mask)
 
     return function, [kind, kind, "u32", "u32"], kind
 
 
+MODES = {  # of prmt: the places of the four bytes, from the two lowest bits of its choice
+    "f4e": lambda at: [at + place for place in range(4)],
+    "b4e": lambda at: [(at - place) & 7 for place in range(4)],
+    "rc8": lambda at: [at] * 4,
+    "ecl": lambda at: [np.maximum(at, place) for place in range(4)],
+    "ecr": lambda at: [np.minimum(at, place) for place in range(4)],
+    "rc16": lambda at: [2 * (at & 1), 2 * (at & 1) + 1] * 2,
+}
+
+
 def _permute(parts):
-    """prmt: four bytes chosen among eight."""
+    """prmt: four bytes chosen among eight, one by one or by a mode."""
+    mode = MODES.get(parts[-1])
 
     def function(a, b, choice):
+        if mode:
+            found = mode((choice & 3).astype("i8"))
+            choice = sum(each << 4 * place for place, each in enumerate(found)).astype("u4")
         both = (b.astype("u8") << np.uint64(32)) | a
         found = np.zeros(1, "u4")
         for place in range(4):
@@ -109,6 +128,22 @@ def _permute(parts):
         return found
 
     return function, "u32", "u32"
+
+
+def _nth_one(parts):
+    """fns: the place of the n-th bit that is set, counted up or down from a base; all bits where there is none."""
+
+    def function(a, base, n):
+        bits = _bits_of(a).astype("i8")
+        places, n = np.arange(32), n.astype("i8")[:, None]
+        base = base.astype("i8")[:, None]
+        inside = np.where(n > 0, places >= base, np.where(n < 0, places <= base, places == base))
+        bits = bits * inside
+        up, down = bits.cumsum(1), bits[:, ::-1].cumsum(1)[:, ::-1]
+        here = (bits == 1) & (np.where(n < 0, down, up) == np.where(n == 0, 1, np.abs(n)))
+        return np.where(here.any(1), here.argmax(1), 0xFFFFFFFF).astype("u4")
+
+    return function, ["u32", "u32", "s32"], "u32"
 
 
 def _count_ones(parts):
@@ -183,5 +218,5 @@ MAKERS = {
     "not": _bits(_invert), "shl": _shift_left, "shr": _shift_right, "shf": _funnel,
     "bfind": _highest_one, "lop3": _lookup3, "bfe": _extract, "bfi": _insert, "prmt": _permute,
     **{f"{name}{count}": _video for name in ("vabsdiff", "vmin", "vmax", "vadd", "vsub") for count in (2, 4)},
-    "popc": _count_ones, "clz": _leading_zeros, "brev": _reverse,
+    "popc": _count_ones, "fns": _nth_one, "clz": _leading_zeros, "brev": _reverse,
 }  # fmt: skip

@@ -35,7 +35,7 @@ def _one(bits, parts, target, origin):
     if "ftz" in parts and origin == "f32":
         values = exact.flush(values, "f32")
     if "relu" in parts:
-        values = np.maximum(values, 0)
+        values = np.where(values < 0, 0, values) + values.dtype.type(0)
     rounding = next((ROUND[each] for each in parts if each in ROUND), None)
     if target == "tf32":
         return to_tf32(values, parts[1])
@@ -46,7 +46,7 @@ def _one(bits, parts, target, origin):
         found = _towards_zero(values, target) if "rz" in parts else encode(values, target)
         return exact.flush(found, target) if "ftz" in parts and target == "f32" else found
     if is_float(origin):
-        return _to_integer(rounding(values), DTYPES[target])
+        return _to_integer(rounding(values), DTYPES[target], origin)
     if "sat" in parts:
         limits = np.iinfo(DTYPES[target])
         values = np.clip(
@@ -60,16 +60,20 @@ def _one(bits, parts, target, origin):
 def _towards_zero(values, target):
     """Return the bits of floats cut to a shorter type: never larger than they were."""
     if target == "bf16":
-        return (np.ascontiguousarray(values, "f4").view("u4") >> 16).astype("u2")
+        cut = (np.ascontiguousarray(values, "f4").view("u4") >> 16).astype("u2")
+        return np.where(np.isnan(values), np.uint16(0x7FFF), cut)
     rounded = values.astype(DTYPES[target])
     below = np.nextafter(rounded, rounded.dtype.type(0))
-    return np.where(np.abs(rounded.astype("f8")) > np.abs(values), below, rounded)
+    return np.where(np.abs(rounded.astype("f8")) > np.abs(values.astype("f8")), below, rounded)
 
 
-def _to_integer(values, dtype):
-    """Integers of whole floats, limited to what the type holds; 0 for what isn't a number."""
+def _to_integer(values, dtype, origin):
+    """Integers of whole floats, limited to what the type holds; of NaN 0, or the highest bit where f64 or 64 bits take part."""
     limits = np.iinfo(dtype)
     high = values >= float(limits.max)
     low = values <= float(limits.min)
     inside = np.where(high | low | np.isnan(values), 0, values).astype(dtype)
+    if origin == "f64" or dtype.itemsize == 8:
+        top = np.array(1 << 8 * dtype.itemsize - 1, "u8").astype(dtype)
+        inside = np.where(np.isnan(values), top, inside)
     return np.where(high, limits.max, np.where(low, limits.min, inside)).astype(dtype)

@@ -96,8 +96,15 @@ def directed(name: str, way: str) -> Callable:
 
     def function(a, b, *rest):
         a, b, *rest = (each.astype("f8") for each in (a, b, *rest))
-        parts = {"add": (a, b), "sub": (a, -b), "mul": (a * b, np.zeros(1))}
-        total, lost = two_sum(*(parts.get(name) or (a * b, rest[0])))
+        if name == "mul":
+            total, lost = a * b, np.zeros(1)
+        else:
+            first, second = {"add": (a, b), "sub": (a, -b)}.get(name) or (a * b, rest[0])
+            total, lost = two_sum(first, second)
+            if way == "rm":  # where a sum is zero and not of two equal zeros, it is -0
+                total = np.where(
+                    (total == 0) & (np.signbit(first) | np.signbit(second)), -0.0, total
+                )
         nearest = total.astype("f4")
         above = (nearest > total) | ((nearest == total) & (lost < 0))
         below = (nearest < total) | ((nearest == total) & (lost > 0))
@@ -115,7 +122,18 @@ def saturating(function: Callable) -> Callable:
 
 def to_unit(x: np.ndarray) -> np.ndarray:
     """Return `x` limited to 0..1; what isn't a number becomes 0."""
-    return np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1))
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def extreme(name: str, with_nan: bool) -> Callable:
+    """Return min or max of floats, where +0 > -0; of a number and NaN the number, or NaN (PTX ISA, min and max)."""
+    choose = getattr(np, f"{name}imum" if with_nan else f"f{name}")
+
+    def function(a, b):
+        zero = a + b if name == "max" else -(-a - b)
+        return np.where((a == 0) & (b == 0), zero, choose(a, b))
+
+    return function
 
 
 def flush(x: np.ndarray, kind: str) -> np.ndarray:

@@ -40,6 +40,9 @@ TEXT = """
 4 mad wide u16|u32|s16|s32
 4 mad|madc lo|hi [cc] C
 4 sad I
+3 mul24 lo|hi u32|s32
+4 mad24 lo|hi u32|s32
+4 mad24 hi sat s32
 3 div|rem I
 2 neg|abs s16|s32|s64
 3 min|max I|u16x2|s16x2
@@ -49,6 +52,7 @@ TEXT = """
 4 bfe C
 5 bfi b32|b64
 4 dp4a u32|s32 u32|s32
+4 dp2a lo|hi u32|s32 u32|s32
 4 vabsdiff4|vmin4|vmax4|vabsdiff2|vmin2|vmax2 u32.u32.u32|s32.s32.s32 [add]
 4 vadd4|vsub4|vadd2|vsub2 u32.u32.u32|s32.s32.s32 [sat|add]
 3 LOGIC pred|B
@@ -57,7 +61,8 @@ TEXT = """
 3 shr B|I
 4 shf l|r wrap|clamp b32
 5 lop3 b32
-4 prmt b32
+4 prmt b32 [f4e|b4e|rc8|ecl|ecr|rc16]
+4 fns b32
 3 add|sub|mul [rn|rz|rm|rp] [ftz] [sat] f32
 3 add|sub|mul [rn] f64|BRAIN
 3 add|sub|mul [rn] [ftz] [sat] HALF
@@ -83,15 +88,18 @@ TEXT = """
 3 min|max [NaN] [xorsign.abs] BRAIN
 3 copysign f32|f64
 2 testp finite|infinite|number|notanumber|normal|subnormal f32|f64
-3 setp ORDERED|lo|ls|hi|hs I
+3 setp ORDERED I
+3 setp lo|ls|hi|hs u16|u32|u64
 3 setp eq|ne B
 3 setp ORDERED|UNORDERED [ftz] f32|HALF
 3 setp ORDERED|UNORDERED f64|BRAIN
-4 setp ORDERED|lo|ls|hi|hs LOGIC I
+4 setp ORDERED LOGIC I
+4 setp lo|ls|hi|hs LOGIC u16|u32|u64
 4 setp eq|ne LOGIC B
 4 setp ORDERED|UNORDERED LOGIC [ftz] f32|HALF
 4 setp ORDERED|UNORDERED LOGIC f64|BRAIN
-3 set ORDERED|lo|ls|hi|hs u32|s32|f32 I
+3 set ORDERED u32|s32|f32 I
+3 set lo|ls|hi|hs u32|s32|f32 u16|u32|u64
 3 set ORDERED|UNORDERED [ftz] u32|s32|f32 f32
 3 set ORDERED|UNORDERED u32|s32|f32 f64
 3 set ORDERED|UNORDERED [ftz] f16|u16 f16

@@ -9,19 +9,35 @@ DEVICE = re.compile(  # headers whose code is for the GPU; any other in <> is fo
     r"(cuda_(fp\d+|bf16|pipeline\w*|awbarrier\w*)|mma|cooperative_groups|math_constants|cuComplex|curand\w*)\.h(pp)?$"
     r"|(cooperative_groups|cuda|cub|thrust|nv|cute|cutlass)/"
 )
-MACROS = """
-#define INT_MAX 2147483647
-#define INT_MIN (-2147483647 - 1)
-#define UINT_MAX 4294967295U
-#define LLONG_MAX 9223372036854775807LL
-#define LLONG_MIN (-9223372036854775807LL - 1)
-#define ULLONG_MAX 18446744073709551615ULL
-#define INT32_MAX 2147483647
-#define UINT32_MAX 4294967295U
-#define INT64_MAX 9223372036854775807LL
+WIDTHS = (
+    ("SCHAR", 8, ""),
+    ("SHRT", 16, ""),
+    ("INT", 32, ""),
+    ("LONG", 64, "L"),
+    ("LLONG", 64, "LL"),
+)
+WIDTHS += (("INT8", 8, ""), ("INT16", 16, ""), ("INT32", 32, ""), ("INT64", 64, "L"))
+
+
+def _limits():
+    """The lines of <climits> and <cstdint>."""
+    yield from (
+        "#define CHAR_BIT 8",
+        "#define UCHAR_MAX 255",
+        "#define SIZE_MAX 18446744073709551615UL",
+    )
+    for name, bits, end in WIDTHS:
+        yield f"#define {name}_MAX {2 ** (bits - 1) - 1}{end}"
+        yield f"#define {name}_MIN (-{2 ** (bits - 1) - 1}{end} - 1)"
+        yield f"#define U{name}_MAX {2**bits - 1}{'' if bits < 32 else 'U' + end}"
+
+
+FLOATS = """
 #define FLT_MAX 3.402823466e+38F
 #define FLT_MIN 1.175494351e-38F
 #define FLT_EPSILON 1.192092896e-07F
+#define FLT_DIG 6
+#define FLT_MANT_DIG 24
 #define DBL_MAX 1.7976931348623158e+308
 #define DBL_MIN 2.2250738585072014e-308
 #define DBL_EPSILON 2.2204460492503131e-016
@@ -36,6 +52,11 @@ MACROS = """
 #define NAN __int_as_float(0x7fffffff)
 #define NULL 0
 """
+MACROS = [*_limits(), *FLOATS.split("\n")]
+OWN = re.compile(r"#define ((?:FLT|DBL|SCHAR|SHRT|INT|LONG|CHAR)_(?:MAX|MIN|EPSILON|BIT)) (.*)")
+MACROS += [  # names that compilers of hosts have by themselves
+    found.expand(r"#define __\1__ \2") for line in MACROS if (found := OWN.match(line))
+]
 TYPES = {"int8_t": "signed char", "int16_t": "short", "int32_t": "int", "int64_t": "long"}
 TYPES |= {f"u{name}": f"unsigned {kind.removeprefix('signed ')}" for name, kind in TYPES.items()}
 TYPES |= {
@@ -96,7 +117,7 @@ def prelude(words: Iterable, namespaces: Iterable) -> str:
             "namespace cuda { namespace std {} }",
             "namespace std { using namespace cuda::std; }",
         ]
-    for line in MACROS.splitlines():
+    for line in MACROS:
         if line and line.split()[1] in words:
             lines += [f"#ifndef {line.split()[1]}", line, "#endif"]
     lines += [f"typedef {kind} {name};" for name, kind in TYPES.items() if name in words]

@@ -230,8 +230,10 @@ def _cp(instruction, machine):
         return mbarrier.after_copies(instruction, machine)
     if instruction.parts[2] == "commit_group":
         return lambda machine, lanes, mask: machine.copies.commit(lanes.active(mask))
-    if instruction.parts[2] in ("wait_group", "wait_all"):
-        left = int(instruction.operands[0], 0) if instruction.operands else 0
+    if instruction.parts[2] == "wait_all":
+        return lambda machine, lanes, mask: machine.copies.wait_all(lanes.active(mask))
+    if instruction.parts[2] == "wait_group":
+        left = int(instruction.operands[0], 0)
         return lambda machine, lanes, mask: machine.copies.wait(lanes.active(mask), left)
     read = access.counted(instruction, machine, "load", "global")
     written = access.counted(instruction, machine, "store", "shared")

@@ -119,8 +119,7 @@ def after_copies(instruction: Any, machine: Any) -> Any:
     counts = "noinc" in instruction.parts
 
     def run(machine, lanes, mask):
-        machine.copies.commit(lanes.active(mask))
-        machine.copies.wait(lanes.active(mask), 0)
+        machine.copies.wait_all(lanes.active(mask))
         words, places, threads = find(machine, lanes, mask)
         for thread in threads if counts else ():
             words[places[thread]] = arrived(int(words[places[thread]]), 1)

@@ -170,9 +170,11 @@ class Memory:
         active: np.ndarray | None,
         kind: str,
         blame: Callable,
+        extent: Any = None,
     ) -> np.ndarray:
         """Return indices into the bytes, for threads that are on; raises where an access is outside or misaligned.
 
+        `extent`: bytes that each thread touches, where not all of its `size`.
         `blame(thread, kind of error, words)` raises the error with line, block and thread.
         """
         used = addresses if active is None else addresses[active]
@@ -181,7 +183,7 @@ class Memory:
         low, high = used.min(), used.max()
         place = np.searchsorted(self.starts, low, side="right") - 1
         if place < 0 or high + size > self.ends[place]:
-            self._check(addresses, size, active, kind, blame)
+            self._check(addresses, size if extent is None else extent, active, kind, blame)
         if (used % size).any():
             off = addresses % size != 0
             thread = int((off if active is None else off & active).argmax())
@@ -202,6 +204,7 @@ class Memory:
         if outside.any():
             thread = int(outside.argmax())
             address = int(addresses[thread])
+            size = int(np.broadcast_to(size, addresses.shape)[thread])
             region = min(self.regions, key=lambda each: _distance(each, address), default=None)
             if address < GAP:
                 blame(thread, OutOfBounds, f"{kind} of {size} bytes through a null pointer")

@@ -127,6 +127,11 @@ class Module:
         """True where a word is a register that the code declares."""
         return word in self.prefixes or word.rstrip("0123456789") in self.prefixes
 
+    def is_predicate(self, word: str) -> bool:
+        """True where a word is a register of one bit, negated or not."""
+        word = word.removeprefix("!")
+        return self.is_register(word) and self.bits(word) == 1
+
     def bits(self, register: str) -> int:
         """Return the size of a register in bits; raises KeyError for what isn't one."""
         found = self.prefixes.get(register)

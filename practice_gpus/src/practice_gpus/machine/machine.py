@@ -81,6 +81,7 @@ class Local(threading.local):
     index = 0
     target = None
     quiet = False
+    arriving = False  # what a collective brings, from a tensor of gloo's
     has_modes = (
         False  # it sees this machine: the thread that turned it on, and those started from it
     )

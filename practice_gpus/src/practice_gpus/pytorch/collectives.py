@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from practice_gpus.machine import NO_BACKEND, tell_refused
+from practice_gpus.pytorch import dtensors
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -32,6 +33,10 @@ def patches(machine: Machine) -> Iterator[Any]:
 
     yield c10d, "_new_process_group_helper", made(c10d, served, c10d._new_process_group_helper)
     yield c10d.ProcessGroup, "_device_types", property(listed)
+    work = torch._C._distributed_c10d.Work
+    yield work, "wait", waited(machine, work.wait)
+    mesh = torch.distributed.device_mesh.DeviceMesh
+    yield mesh, "__init__", dtensors.meshed(mesh.__init__)
     for module in (torch.distributed, c10d):
         yield module, "is_nccl_available", lambda: True
         if not hasattr(c10d, "ProcessGroupNCCL"):  # a build without it
@@ -66,6 +71,19 @@ def made(c10d: Any, served: dict, original: Callable) -> Callable:
         return group, store
 
     return make
+
+
+def waited(machine: Machine, original: Callable) -> Callable:
+    """``Work.wait``, in which gloo copies from a tensor of its own that is on no GPU; NCCL writes where it should be."""
+
+    def wait(work, *args, **kwargs):
+        machine.local.arriving = True
+        try:
+            return original(work, *args, **kwargs)
+        finally:
+            machine.local.arriving = False
+
+    return wait
 
 
 def check(machine: Machine, call: Call) -> None:

@@ -62,7 +62,11 @@ class DispatchMode(TorchDispatchMode):
         if fact is None and isinstance(func, torch._ops.HigherOrderOperator):  # slow to ask
             return self._run_inside(func, args, kwargs or {})
         if kinds and any(has_own_code(kind) for kind in kinds):
-            return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
+            told = labeled(self.machine, func, args, kwargs)
+            if told is kwargs:
+                return NotImplemented  # a type of its own, such as a nested tensor: its own code comes first
+            with self:
+                return func(*args, **told)
         fact = fact or facts(func)
         if fact.composite:  # in inference mode PyTorch leaves it to the mode to take it apart
             with self:
@@ -289,6 +293,8 @@ class DispatchMode(TorchDispatchMode):
                 end = target if target.type == "cuda" else None
             if not isinstance(source, T) or start == end or source.numel() == 0:
                 continue
+            if machine.local.arriving and start is None:
+                continue
             if start is not None and end is not None:
                 machine.copied("d2d", source, end)
                 continue
@@ -345,12 +351,18 @@ def shown(machine, dispatch, mode, func, kinds, args=(), kwargs=None):
     """What a user's mode does with an operator, with devices as they are labeled; below ours they are the CPU's."""
     if not any(isinstance(each, DispatchMode) for each in _get_current_dispatch_mode_stack()):
         return dispatch(mode, func, kinds, args, kwargs or {})
-    if kwargs and kwargs.get("device") == CPU:
-        like = args[0] if facts(func).targeted and isinstance(args[0], T) else None
-        goal = machine.local.target or (None if like is None else machine.place(like))
-        kwargs = {**kwargs, "device": goal or CPU}
+    kwargs = labeled(machine, func, args, kwargs)
     with torch._C._EnableTorchFunction(), machine.functions.seeing():
         return dispatch(mode, func, kinds, args, kwargs or {})
+
+
+def labeled(machine, func, args, kwargs):
+    """An operator's options with the GPU that a new tensor is asked for on; PyTorch's C++ asks for the CPU's instead."""
+    if not kwargs or kwargs.get("device") != CPU:
+        return kwargs
+    like = args[0] if facts(func).targeted and isinstance(args[0], T) else None
+    goal = machine.local.target or (None if like is None else machine.place(like))
+    return kwargs if goal in (None, CPU) else {**kwargs, "device": goal}
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from practice_gpus.pytorch import (
     casting,
     collectives,
     driver,
+    dtensors,
     gradients,
     processes,
     torchscript,
@@ -390,6 +391,8 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
         device = property(lambda self: self.practice)
 
         def set_state(self, state):
+            if self.device.type == "cuda" and on_cpu(state).numel() == dtensors.BRIEF:
+                return self.manual_seed(dtensors.seed_of(state))  # one that was saved on a real GPU
             return original.set_state(self, on_cpu(state))
 
         def clone_state(self):

@@ -178,8 +178,10 @@ def waits(facts: dict) -> Iterator[Any]:
     found: dict = {}
     for reason, file, line, count, _, moments, inside, idle in facts["waits"]:
         times = moments if reason == "print" else count  # printing asks for each number
-        often = steps and times >= NOTED and moments >= max(2, facts["ranks"] * steps / 2)
-        if reason not in QUIET and file and (often or times - idle >= INNER * moments):
+        often = steps and times >= NOTED and moments >= facts["ranks"] * max(2, steps / 2)
+        prepared = steps and " in " in reason and moments <= facts["ranks"]  # PyTorch's own, once
+        inner = times - idle >= INNER * moments and not prepared
+        if reason not in QUIET and file and (often or inner):
             call, fix = advice(reason, file, line)
             if inside[0]:
                 fix = THEIRS.format(*inside)
@@ -252,7 +254,7 @@ def copies(facts: dict) -> Iterator[Any]:
     waiting = {tuple(row[1:3]) for row in facts["waits"]}
     for direction, file, line, count, total, moments, inside, _ in facts["copies"]:
         mean = total / count
-        most_steps = not steps or moments >= steps / 2
+        most_steps = moments >= max(steps / 2, facts["ranks"] * min(facts["steps"], 2))
         tiny = mean <= FEW or is_constant(file, line)
         small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
         repeated = count >= NOTED and most_steps

@@ -23,7 +23,7 @@ from course.tools._arguments import folder
 HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
-MOVING = re.compile(r"^!\[.*\]\(\.github/.*\)$", re.MULTILINE)
+MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
 ASKS = re.compile(r"<summary>Show anyway</summary>|class=\"course-still\"")
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
@@ -35,7 +35,7 @@ DOORS = """<div class="doors">
 <a href="practice_gpus.html"><b>Test your code without a GPU</b>
 <span><code>pytest --practice-gpus 2</code> runs your GPU tests on practice GPUs.</span></a>
 </div>"""
-PICTURE = re.compile(r'(<img [^>]*src=")(?!data:|https?:)([^"]+)')
+PICTURE = re.compile(r'(<(?:img [^>]*src|source [^>]*srcset)=")(?!data:|https?:)([^"]+)')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
@@ -141,7 +141,10 @@ def words_of(written: dict[Path, str]) -> str:
             if node.name in ("h1", "h2", "h3") and node.get("id"):
                 heading = node.get_text().strip("¶ ")
                 rows.append([f"{target.name}#{node['id']}", page, heading, ""])
-            elif isinstance(node, NavigableString) and node.parent.name not in ("style", "script"):
+            elif isinstance(node, NavigableString) and getattr(node.parent, "name", "") not in (
+                "style",
+                "script",
+            ):
                 rows[-1][3] += f" {node}"
     rows = [[*names, " ".join(words.replace("¶", "").split())] for *names, words in rows]
     return json.dumps([row for row in rows if row[3]], ensure_ascii=False)

@@ -105,14 +105,14 @@ def held(second, kind=None):
         ("compiled", 0.7),
     ],
 )
-def test_stored_points_that_no_rule_was_chosen_by_are_near(kind, least):
+def test_stored_points_of_each_kind_of_use_are_near(kind, least):
     """Else the promise would hold only where its authors looked."""
     assert all(
         held(each, kind)["within_1_5"] >= least for each in (0, 1) if each == 0 or kind != "decode"
     )
 
 
-def test_the_range_holds_points_that_no_rule_was_chosen_by():
+def test_the_range_holds_the_points_of_each_set():
     """Else "in the range" would be a word."""
     for second in (0, 1):
         found = held(second)

@@ -1,4 +1,4 @@
-"""Points that no rule of the clock was chosen by: a table of measured steps, and how to run each of them on shapes alone."""
+"""Points of people's kinds of use, apart from the scoreboard's: a table of measured steps, and how to run each of them on shapes alone."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module

@@ -146,8 +146,8 @@ def held_report(rows: list[dict[str, Any]]) -> str:
     """The held-back points by set and kind of use, then by table and kind."""
     lines = [f"{'':34}points median  ≤1.5×  range  too fast : too slow  width of the range"]
     for title, key in (
-        ("first set", lambda r: not r["second"] and forecasts.held_kind(r)),
-        ("second set", lambda r: r["second"] and forecasts.held_kind(r)),
+        ("first set", lambda r: "" if r["second"] else forecasts.held_kind(r)),
+        ("second set", lambda r: forecasts.held_kind(r) if r["second"] else ""),
         ("by table", lambda r: f"{r['source']}, {forecasts.held_kind(r)}"),
     ):
         chosen = [row for row in rows if key(row)]
@@ -171,7 +171,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--every", type=positive, default=1, help="only every Nth case of timm's tables"
     )
     parser.add_argument(
-        "--held-back", action="store_true", help="the points that no rule was chosen by, instead"
+        "--held-back", action="store_true", help="the points of more kinds of use, instead"
     )
     parser.add_argument("--stored", action="store_true", help="print what was stored, run nothing")
     parser.add_argument(

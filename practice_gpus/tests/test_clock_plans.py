@@ -336,3 +336,22 @@ def test_forecasts_use_the_cpu_that_was_measured_and_say_so(monkeypatch, tmp_pat
     assert f"this machine's CPU, {1e6 * taken:.0f} µs an operator, measured" in str(after)
     clock_cpu.cpu_file().write_text(json.dumps({"other": 1}))
     assert forecast().ms == before.ms
+
+
+def test_questions_with_numbers_that_cannot_be_are_refused_by_name(gpus):
+    """Else a slip would be answered with hours below zero, or with an error that names nothing."""
+    f = gpus.forecast(lambda: empty(1024) + 1)
+    wrong = {
+        "count": lambda: f.per_second(-1),
+        "samples": lambda: f.job(-5, 2),
+        "batch": lambda: f.job(5, 0),
+        "usd_per_hour": lambda: f.job(5, 2, -1),
+        "usd=": lambda: f.within("x", {"T4": 1}),
+        "prices": lambda: f.on_cards(["T4"], {"T4": -3}),
+        "bits": lambda: lora(nn.Linear(64, 64), bits=3),
+        "rank": lambda: lora(nn.Linear(64, 64), rank=0),
+        "start": lambda: gpus.largest_batch(lambda batch: None, 0),
+    }
+    for word, ask in wrong.items():
+        with pytest.raises(ValueError, match=word):
+            ask()

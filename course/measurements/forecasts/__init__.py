@@ -51,9 +51,11 @@ class Point:
 
 
 def held_rows() -> list[dict[str, Any]]:
-    """Measured steps that no rule of the clock was chosen by, one dict each, with their forecasts if those are stored.
+    """Measured steps of people's kinds of use, one dict each, with their forecasts if those are stored.
 
-    ``second``: of the set that nobody looked at before the rules were done. ``how``: compiled, as one graph, or by a plan.
+    ``second``: of the tables that no earlier rule was chosen by. ``how``: compiled, as one graph, or by a plan. Not blind: what
+    the CPU takes (`clock.cpu`) is from transformers' table too, and the rules of compiled steps and of small sums were mended
+    after decode, `torchao` and `timm-compiled` had been looked at.
     """
     table = json.loads(HELD.read_text(encoding="utf-8"))
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]

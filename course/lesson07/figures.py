@@ -23,9 +23,14 @@ def first_picture():
     title = "One convolution: 2.4 seconds, or 98 microseconds?"
     words = {"CPU": "2,400 ms", "T4, a GPU": "0.098 ms"}
     times = {"CPU": 2400, "T4, a GPU": 0.098}
-    figure = plots.bars(times, title, "ms, measured by the Carpentries", words=words, size=(7.4, 1.9))
+    figure = plots.bars(
+        times, title, "ms, measured by the Carpentries", words=words, size=(7.4, 1.9)
+    )
     figure.axes[0].set(xlim=(0, 2700))
-    return figure, "One convolution, measured by the Carpentries: 2,400 ms on a CPU, 0.098 ms on a T4."
+    return (
+        figure,
+        "One convolution, measured by the Carpentries: 2,400 ms on a CPU, 0.098 ms on a T4.",
+    )
 
 
 def _timeline(spans, title, whole, height):

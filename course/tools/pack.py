@@ -18,7 +18,7 @@ HELP = "pack lessons and wheels into one folder that installs with no network"
 ROOMS = ("helpers", "course", "practice_gpus", "notebooks/scripts")
 FILES = (
     *("lab.py", "README.md", "LICENSE", "pyproject.toml", "setup.py", "requirements.txt"),
-    *(".github/lesson.gif", "notebooks/INSTRUCTORS.md"),
+    *(".github/lesson.gif", ".github/lesson_dark.gif", "notebooks/INSTRUCTORS.md"),
     *(f"notebooks/{lesson.file}" for lesson in NOTEBOOKS),
 )
 LEFT = shutil.ignore_patterns("data", "checkpoints", "__pycache__", "*.egg-info", ".*")

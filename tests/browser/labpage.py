@@ -1,14 +1,43 @@
 """JupyterLab for tests: started over a copy of the lessons, and what is asked of a page that shows one."""
 
+import argparse
 import contextlib
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
+
+from course.tools import _notebooks, lab
+from course.tools.execute import environment
+
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "msedge",
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "docmanager-extension/plugin": {"autosave": False},
+}
 
 RUN_ALL = """async () => {
     const app = window.jupyterapp, panel = app.shell.currentWidget;
@@ -25,6 +54,38 @@ END = "() => window.jupyterapp.serviceManager.sessions.shutdownAll()"
 SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 TEXT = "() => document.querySelector('.jp-Notebook').innerText"
 ACTIVE = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
+
+
+def browser_path():
+    """Return the path of a browser; None where there is none."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@contextlib.contextmanager
+def jupyterlab(root):
+    """Start JupyterLab in `root` as `python3 lab.py` does, over a copy of the lessons; give (base, token)."""
+    ignored = shutil.ignore_patterns(".ipynb_checkpoints")
+    shutil.copytree(_notebooks.FOLDER, root / "notebooks", ignore=ignored)
+    for name, values in SETTINGS.items():
+        file = root / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    (root / "config" / "custom").mkdir(parents=True)
+    shutil.copy(lab.LOOK, root / "config" / "custom")
+    options = argparse.Namespace(port=free_port(), no_browser=True)
+    line = [
+        *lab.command(sys.executable, options, root / "notebooks"),
+        "--LabApp.expose_app_in_browser=True",
+    ]
+    variables = environment(
+        root / "home",
+        **{name: lab.environment()[name] for name in ("JUPYTER_CONFIG_PATH", "JUPYTER_PATH")},
+        JUPYTER_CONFIG_DIR=str(root / "config"),
+        JUPYTERLAB_SETTINGS_DIR=str(root / "settings"),
+        JUPYTERLAB_WORKSPACES_DIR=str(root / "workspaces"),
+    )
+    with serving(line, root, variables, root / "log") as found:
+        yield found
 
 
 def free_port():

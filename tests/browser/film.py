@@ -1,0 +1,166 @@
+"""Record README's moving picture, page 00 at work in JupyterLab, light and dark: `python3 tests/browser/film.py`.
+
+It needs a browser, playwright and Pillow, as the browser tests do, and takes two minutes.
+"""
+
+import io
+import tempfile
+from pathlib import Path
+
+import labpage
+from axe import SETTLED, change_theme
+from labpage import REPLY
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from course.tools import ROOT, _notebooks
+
+FILMS = {"Light": ".github/lesson.gif", "Dark": ".github/lesson_dark.gif"}
+WIDTH, HEIGHT = 930, 560  # of what is seen, in pixels of the page
+STORED = 1240  # pixels of the film's width: GitHub shows 830 of them, a good screen more
+COLORS = 96
+CALM = """.jp-cell-toolbar, .jp-Collapser, .jp-InputPrompt {visibility: hidden}
+.jp-Notebook .jp-Cell {border-color: transparent !important; box-shadow: none !important; outline: none !important}
+.jp-WindowedPanel-outer {scrollbar-width: none}"""
+CELL = """words => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(
+    cell => cell.model.type === 'code' && cell.model.sharedModel.source.includes(words))"""
+SHOW = """([place, above]) => {
+    const cell = window.jupyterapp.shell.currentWidget.content.widgets[place].node;
+    const outer = document.querySelector('.jp-WindowedPanel-outer');
+    outer.scrollTop += cell.getBoundingClientRect().top - outer.getBoundingClientRect().top - above;
+}"""
+RUN = """place => {
+    const app = window.jupyterapp, notebook = app.shell.currentWidget.content;
+    notebook.activeCellIndex = place;
+    window.ran = app.commands.execute('notebook:run-cell');
+}"""
+WRITE = """([place, text]) => {
+    window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel.setSource(text);
+}"""
+SOURCE = (
+    "place => window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel.source"
+)
+MOVE = ".to(left.device)"
+DRAWN = """([place, epoch]) => {
+    const image = document.querySelectorAll('.jp-Cell')[place].querySelector('.course-figure img');
+    return image && image.complete && (image.alt.match(/, [0-9]+/g) || []).length === epoch;
+}"""
+SCENES = (
+    "import torch",
+    "figures.Board",
+    "import predict",
+    "00.cards",
+    "cards.reveal",
+    "def join",
+)  # words of cells
+
+
+class Film:
+    """What the page looks like from moment to moment: `shoot(seconds)` adds a picture that stays so long."""
+
+    def __init__(self, page):
+        self.page, self.pictures, self.times = page, [], []
+        edge = page.locator(".jp-Notebook .jp-RenderedMarkdown").first.bounding_box()["x"]
+        top = page.locator(".jp-WindowedPanel-outer").bounding_box()["y"]
+        self.clip = {"x": edge - 14, "y": top, "width": WIDTH, "height": HEIGHT}
+
+    def shoot(self, seconds):
+        """Add what is seen now."""
+        shot = Image.open(io.BytesIO(self.page.screenshot(clip=self.clip))).convert("RGB")
+        size = STORED, round(STORED * HEIGHT / WIDTH)
+        self.pictures.append(shot.resize(size, Image.Resampling.LANCZOS))
+        self.times.append(round(1000 * seconds))
+
+    def save(self, path):
+        """Store it as a GIF, all pictures in one palette, so that what stays costs nothing."""
+        width, height = (side // 4 for side in self.pictures[0].size)  # of each, for its colors
+        sample = Image.new("RGB", (width, height * len(self.pictures)))
+        for place, each in enumerate(self.pictures):
+            small = each.resize((width, height), Image.Resampling.NEAREST)
+            sample.paste(small, (0, height * place))
+        palette = sample.quantize(COLORS, kmeans=1, dither=Image.Dither.NONE)
+        first, *rest = (
+            each.quantize(palette=palette, dither=Image.Dither.NONE) for each in self.pictures
+        )
+        first.save(
+            path, save_all=True, append_images=rest, duration=self.times, loop=0, optimize=False
+        )
+        print(f"{path.name}: {sum(self.times) / 1000:.1f} s, {path.stat().st_size / 1e6:.2f} MB")
+
+
+def run(page, place):
+    """Run a cell and wait until what it shows is there."""
+    page.evaluate(RUN, place)
+    page.evaluate("() => window.ran")
+    page.evaluate(REPLY)
+    page.wait_for_timeout(300)
+
+
+def record(page):
+    """Play page 00 from its top to the whole cat; return the film."""
+    places = [page.evaluate(CELL, words) for words in SCENES]
+    assert -1 not in places, f"page 00 has changed: {dict(zip(SCENES, places, strict=True))}"
+    setup, train, ask, guess, reveal, cat = places
+    film = Film(page)
+    film.shoot(1.35)
+    run(page, setup)
+    page.evaluate(RUN, train)
+    for epoch in range(5):
+        page.wait_for_function(DRAWN, arg=[train, epoch])
+        page.evaluate(SHOW, [train + 1, HEIGHT - 20])
+        page.wait_for_timeout(200)
+        film.shoot(1.2 if epoch == 4 else 0.5)
+    page.evaluate("() => window.ran")
+    run(page, ask)
+    run(page, guess)
+    run(page, reveal)
+    page.evaluate(SHOW, [guess, 10])
+    film.shoot(0.8)
+    page.locator(".course-goes-on").last.locator("input[type=radio]").first.click()
+    slider = page.locator(".vega-bind input[type=range]").first
+    slider.wait_for()
+    page.evaluate(SHOW, [reveal, 10])
+    slider.focus()
+    film.shoot(0.7)
+    while slider.input_value() != slider.get_attribute("max"):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(200)
+        film.shoot(0.25)
+    film.times[-1] = 1200
+    run(page, cat)
+    page.evaluate(SHOW, [cat, 10])
+    film.shoot(0.7)
+    before = page.evaluate(SOURCE, cat)
+    for end in range(2, len(MOVE) + 1, 4):
+        page.evaluate(WRITE, [cat, before.replace("right]", f"right{MOVE[:end]}]")])
+        film.shoot(0.12)
+    page.evaluate(WRITE, [cat, before.replace("right]", f"right{MOVE}]")])
+    run(page, cat)
+    page.evaluate(SHOW, [cat, 10])
+    page.wait_for_timeout(500)
+    film.shoot(1.8)
+    return film
+
+
+def main():
+    """Record both films."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=labpage.browser_path(), args=labpage.FLAGS)
+        for theme, file in FILMS.items():
+            page = labpage.new_context(browser).new_page()
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                labpage.jupyterlab(Path(folder)) as address,
+            ):
+                labpage.open_lesson(page, address, *_notebooks.find(["00"]))
+                page.wait_for_function(SETTLED)
+                change_theme(page, f"JupyterLab {theme}")
+                page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+                page.add_style_tag(content=CALM)
+                page.wait_for_timeout(1000)
+                record(page).save(ROOT / file)
+                page.evaluate(labpage.END)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+from course import files
 from course.checks import core, my_tools
 from course.checks.core import Exercise
 
@@ -305,6 +306,15 @@ def test_replacing_a_function_changes_no_other_line_of_the_learners_file(folder,
     assert outcome(new).endswith("as it is here.") and folder.read_bytes().decode() == after
 
 
+@pytest.mark.parametrize("cookie", ["rot13", "idna", "hex", "klingon"])
+def test_a_file_that_names_an_odd_encoding_is_refused_in_words(folder, cookie):
+    """A LookupError, and a traceback in the learner's notebook."""
+    folder.write_text(before := f"# coding: {cookie}\nx = 1\n")
+    told = outcome(written(f"def f():\n    return '{'1' * 80}'\n", "f"))
+    assert "Save it as UTF-8" in told or "Nothing was changed" in told
+    assert folder.read_text() == before
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
 def test_a_file_of_another_editor_is_kept_as_it_is_or_refused_in_words(folder, encoding):
     """Windows' editors write a mark first: "invalid non-printable character U+FEFF", or a traceback."""
@@ -347,3 +357,16 @@ def test_notebooks_that_keep_at_the_same_time_lose_nothing(folder):
         notebook.join(60)
     space = vars(my_tools._load())
     assert [space[f"f{n}"]() for n in range(40)] == list(range(40))
+
+
+@pytest.mark.slow
+def test_a_notebook_waits_for_its_turn(folder):
+    """Of four that kept ten each, one was told to keep again: the lock isn't given in turn."""
+    with files.locked(folder.parent):
+        context = multiprocessing.get_context("spawn")
+        notebook = context.Process(target=keep_ten, args=(0,))
+        notebook.start()
+        notebook.join(files.PATIENCE + 6)
+        assert notebook.is_alive()
+    notebook.join(60)
+    assert "def f9" in folder.read_text()

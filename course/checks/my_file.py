@@ -4,6 +4,7 @@ Lines end where Python's parser ends them, at \\n, \\r\\n and \\r and nowhere el
 """
 
 import ast
+import functools
 import io
 import re
 import symtable
@@ -30,7 +31,7 @@ def read(path: Path) -> tuple[str, str]:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return data.decode(encoding), encoding
-    except (SyntaxError, UnicodeError):
+    except (SyntaxError, UnicodeError, LookupError):  # a cookie may name what encodes no text
         raise NotKept(
             f"{path.name} isn't text in UTF-8. Save it as UTF-8, then keep this."
         ) from None
@@ -113,8 +114,12 @@ def _reads(symbol):
 
 def _names(node, kind):
     """The names that a statement at the top of a module binds, or reads, when the module is loaded."""
-    table = symtable.symtable(ast.unparse(node), "", "exec")
-    return {symbol.get_name() for symbol in table.get_symbols() if kind(symbol)}
+    return {symbol.get_name() for symbol in _symbols(node) if kind(symbol)}
+
+
+@functools.lru_cache(maxsize=10_000)  # each statement is asked often, while other notebooks wait
+def _symbols(node):
+    return symtable.symtable(ast.unparse(node), "", "exec").get_symbols()
 
 
 def _same(nodes, source):

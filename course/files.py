@@ -32,6 +32,10 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         yield part
         _to_disk(part)
         os.replace(part, path)
+    except OSError as error:
+        if error.filename in (str(part), part):  # the half file means nothing to whoever reads this
+            error.filename = str(path)
+        raise
     finally:
         _remove(part)
     with contextlib.suppress(OSError):  # not on Windows; no folder can be opened there

@@ -83,7 +83,7 @@ LESSONS = (
     Lesson(
         "04b_take_it_to_another_machine.ipynb",
         "Take it to another machine",
-        21,
+        22,
         "Bet on a T4, check it on a borrowed one, and resume a run on another machine",
     ),
     Lesson(
@@ -101,7 +101,7 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        28,
+        26,
         "Split a batch by hand, watch the ring, and turn a script into one that runs on every GPU",
     ),
     Lesson(
@@ -119,7 +119,7 @@ LESSONS = (
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        21,
+        22,
         "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(
@@ -182,7 +182,7 @@ LESSONS = (
     Lesson(
         "12b_banks_registers_occupancy.ipynb",
         "Banks, registers, occupancy",
-        30,
+        29,
         "Find bank conflicts, spills and occupancy's trap, without a GPU",
         practice=False,
     ),

@@ -91,3 +91,11 @@ def test_without_locks_it_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", lambda *what, **more: (_ for _ in ()).throw(OSError(5, "none")))
     with files.locked(tmp_path) as alone:
         assert alone
+
+
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(tmp_path):
+    """`grade --out /proc/x.csv` blamed a file that nobody had named, ".x.csv.4d44afc27c75.part"."""
+    path = tmp_path / "nowhere" / "x.csv"
+    with pytest.raises(OSError) as told:
+        files.write(path, "text")
+    assert told.value.filename == str(path) and ".part" not in str(told.value)

@@ -1,4 +1,4 @@
-"""The site: every page reads well without a kernel and without a network; charts answer where there is one."""
+"""The site: every page reads well without a kernel and without a network, and its charts answer there."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from course import __main__ as door
-from course.pages import number_of
+from course.pages import NOTEBOOKS, blocks, number_of
 from course.show.vega import VEGALITE
 from course.tools import ROOT, _notebooks, slides
 from course.tools import site as site_command
@@ -68,11 +68,30 @@ def test_links_lead_to_pages_and_headings(site, path):
 
 
 @each_page
-def test_a_page_reads_without_a_network(site, path):
-    """Charts need scripts, and nothing else does; no picture is fetched but the badges."""
-    assert site[path.stem].select("link, iframe, object, embed") == []
-    sources = {urlsplit(picture["src"]) for picture in site[path.stem].select("img[src]")}
+def test_a_page_reads_without_a_network(site, folder, path):
+    """Nothing is fetched but badges: looks, scripts and pictures lie in the page or beside it."""
+    page = site[path.stem]
+    assert page.select("iframe, object, embed, script[src]") == []
+    assert [link["href"] for link in page.select("link")] == ["course.css"]
+    assert not re.search(r"@import|url\(.?(https?:)?//", (folder / "course.css").read_text("utf-8"))
+    assert "vegaEmbed =" in (folder / "vega.js").read_text("utf-8")
+    sources = {urlsplit(picture["src"]) for picture in page.select("img[src]")}
     assert {source.netloc for source in sources if source.scheme != "data"} <= BADGES
+    assert page.select("source:not([srcset^='data:'])") == []
+
+
+def test_a_visitor_finds_every_page_with_its_minutes_and_both_doors(site):
+    rows = {row.a["href"]: row.get_text() for row in site["index"].select(".map li")}
+    assert list(rows) == [
+        f"{Path(each.file).stem}.html" for block in blocks().values() for each in block
+    ]
+    for each in NOTEBOOKS:
+        row = rows[f"{Path(each.file).stem}.html"]
+        assert each.summary.replace("`", "") in row and (
+            not each.minutes or f"{each.minutes} min" in row
+        )
+    doors = [door["href"] for door in site["index"].select(".doors a")]
+    assert doors == ["00_start_here.html", "practice_gpus.html"]
 
 
 def shown(notebook):
@@ -95,6 +114,7 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     assert len(shown.select(".jp-Cell")) == len(cells)
     kinds = [output.get("data", {}).keys() for output in outputs]
     charts = sum(VEGALITE in kind for kind in kinds)
+    assert all(chart.img["alt"] for chart in shown.select(".chart")), "read where no script runs"
     pictures = sum("image/png" in kind and VEGALITE not in kind for kind in kinds)
     assert len(shown.select(".chart")) == charts
     assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == pictures
@@ -104,11 +124,15 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
 
 
 @each_lesson
-def test_an_answer_is_folded_until_the_reader_has_guessed(site, path):
+def test_an_answer_is_folded_once_until_the_reader_has_guessed(site, path):
     folded = site[path.stem].select("details.answer")
-    jupyter = [cell.metadata.get("jupyter", {}) for cell in _notebooks.read(path).cells]
-    assert len(folded) == len([each for each in jupyter if each.get("outputs_hidden")])
-    assert all(part.select(".jp-OutputArea-output") for part in folded)
+    for part in folded:
+        assert part.select(".jp-OutputArea-output") and "Show anyway" not in part.get_text()
+    hidden = [
+        c for c in _notebooks.read(path).cells if "outputs_hidden" in c.metadata.get("jupyter", {})
+    ]
+    asking = [c for c in hidden if "<summary>Show anyway" in json.dumps(c.outputs)]
+    assert len(folded) == len(hidden) - len(asking)
 
 
 @each_page
@@ -120,10 +144,12 @@ def test_every_fold_closes_around_what_it_folds(site, path):
 
 
 def test_the_site_is_searched_without_a_network_and_pages_lead_on(folder, site):
-    pages = (folder / "index.html").read_text(encoding="utf-8")
+    pages = (folder / "search.js").read_text(encoding="utf-8")
     found = json.loads(re.search("const pages = (.*);", pages)[1])
-    assert {f"{name}.html" for name in site} == {file for file, _, _ in found}
-    assert any("pinned memory" in words.lower() for _, _, words in found)
+    places = [address.partition("#") for address, *_ in found]
+    assert {f"{name}.html" for name in site} == {file for file, _, _ in places}
+    assert all(site[file.removesuffix(".html")].find(id=at) for file, _, at in places if at)
+    assert any("pinned memory" in words.lower() for *_, words in found)
     assert "01_check_for_cuda.html" in [a["href"] for a in site["00_start_here"].select("nav a")]
 
 
@@ -159,11 +185,30 @@ def test_a_teachers_slides_open_with_the_lessons_picture_and_show_bets_before_fi
     )
 
 
-def test_slides_are_written_for_the_lessons_named_and_no_other(tmp_path, capsys):
-    assert door.main(["slides", str(tmp_path), "00"]) == 0
-    [written] = tmp_path.iterdir()
-    text = written.read_text(encoding="utf-8")
-    assert written.name == "00.slides.html" and 'class="reveal"' in text and "Recap" in text
-    assert door.main(["slides", str(tmp_path), "00"]) == 0, "its own are written again"
-    assert door.main(["slides", str(tmp_path), "77"]) == 2
+def test_slides_are_one_file_each_that_needs_no_network(tmp_path, capsys, monkeypatch):
+    package = tmp_path / "sphinx_revealjs/_static/revealjs/dist"
+    package.mkdir(parents=True)
+    (package.parents[2] / "__init__.py").touch()
+    (package / "reveal.js").write_text("Reveal = 'here';")
+    (package / "reveal.css").write_text(".reveal {}")
+    monkeypatch.syspath_prepend(tmp_path)
+    target = tmp_path / "slides"
+    assert door.main(["slides", str(target), "07b"]) == 0
+    [written] = target.iterdir()
+    page = BeautifulSoup(written.read_text(encoding="utf-8"), "html.parser")
+    assert written.name == "07b.slides.html" and "Recap" in page.get_text()
+    assert page.select("link, script[src], img:not([src^='data:'])") == []
+    scripts = " ".join(each.get_text() for each in page.select("script"))
+    assert (
+        "Reveal = 'here'" in scripts and "vegaEmbed =" in scripts and page.select(".chart img[alt]")
+    )
+    assert door.main(["slides", str(target), "07b"]) == 0, "its own are written again"
+    assert door.main(["slides", str(target), "77"]) == 2
     assert "no notebook is called" in capsys.readouterr().err
+
+
+def test_a_teacher_without_reveal_is_told_how_to_get_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(slides, "PACKAGE", "no-such-package")
+    assert door.main(["slides", str(tmp_path / "new"), "00"]) == 2
+    assert "pip install --no-deps sphinx-revealjs" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -84,6 +84,9 @@ CALLS = {  # what is typed: what the line says
     "scoreboard --every 0": "--every: takes a whole number above 0",
     "inventory --form z": "--form",
     "publish 'a b'": "it takes OWNER/NAME",
+    "publish ../x": "it takes OWNER/NAME",  # stamped 38 files
+    "publish x/..": "it takes OWNER/NAME",
+    "publish größe/x": "it takes OWNER/NAME",
     "publish ''": "an argument is empty",
     "lab --here --port -1": "--port: takes a number from 1 to 65535, not '-1'",
     "lab --here --port 70000": "--port: takes a number from 1 to 65535",

@@ -238,7 +238,9 @@ def _spec(speeds, titles):
     y = {"field": "card", "type": "nominal", "sort": [*speeds], "axis": {"title": None}}
     text = {"type": "text", "align": "left", "dx": 8, "color": plots.INK}
     return {
-        "title": {"text": {"expr": f"{json.dumps([*titles.values()], ensure_ascii=False)}[doubled]"}},
+        "title": {
+            "text": {"expr": f"{json.dumps([*titles.values()], ensure_ascii=False)}[doubled]"}
+        },
         "params": [vega.slider("doubled", last, 1, 0, "one photo, doubled so many times:")],
         "height": {"step": 48},
         "data": {"values": rows},

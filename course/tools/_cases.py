@@ -22,6 +22,8 @@ class Case:
     key: tuple  # cases with the same key run the same step
     make: Callable
     gpus: int = 1
+    tf32: bool = False  # whether products used it
+    how: str = ""  # "compiled", "graph" (compiled, one graph), and a plan of several GPUs
 
 
 def network(name: str) -> Any:
@@ -100,7 +102,8 @@ def timm(table: str, kind: str) -> Iterator[Case]:
         name, batch, pixels = row["network"], row["batch"], row["pixels"]
         key = (make.__name__, name, batch, pixels)
         step = lambda args=(name, batch, pixels): make(*args, **more)  # noqa: E731
-        yield Case(table, name, row["device"], kind, row["time_ms"], key, step)
+        # timm's benchmark.py asks for tf32
+        yield Case(table, name, row["device"], kind, row["time_ms"], key, step, tf32=True)
 
 
 def nvidia() -> Iterator[Case]:
@@ -212,7 +215,8 @@ def transformers() -> Iterator[Case]:
         args = row["network"], row["batch"], row["tokens"], row["precision"]
         make = lambda args=args: encoding(*args)  # noqa: E731
         name, ms = f"{row['network']} {row['precision']}", row["time_ms"]
-        yield Case(source.name, name, row["device"], "inference", ms, args, make)
+        # PyTorch before 1.12 used tf32 by default
+        yield Case(source.name, name, row["device"], "inference", ms, args, make, tf32=True)
 
 
 TABLES = {

@@ -23,6 +23,7 @@ class Layer(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.drop = nn.Identity()
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
         """The heads of ``x`` as a dimension of their own: (batch, heads, tokens, width of one)."""
@@ -31,9 +32,9 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         q, k, v = (self.split(part(x)) for part in (self.query, self.key, self.value))
         scores = q @ k.transpose(-1, -2) / (q.shape[-1] ** 0.5) + mask
-        seen = (scores.softmax(-1) @ v).permute(0, 2, 1, 3).contiguous()
-        x = self.first(self.out(seen.view(x.shape)) + x)
-        return self.second(self.down(F.gelu(self.up(x))) + x)
+        seen = (self.drop(scores.softmax(-1)) @ v).permute(0, 2, 1, 3).contiguous()
+        x = self.first(self.drop(self.out(seen.view(x.shape))) + x)
+        return self.second(self.drop(self.down(F.gelu(self.up(x)))) + x)
 
 
 class Encoder(nn.Module):

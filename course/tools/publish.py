@@ -155,7 +155,7 @@ def stale(repository: str) -> dict[Path, Any]:
 def run(args: argparse.Namespace) -> int:
     """Stamp everything, or with --check list what is stale and return 1."""
     repository = args.repository or course.REPOSITORY
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+    if not re.fullmatch(r"\w[\w-]*/(?!\.+$)[\w.-]+", repository, re.ASCII):
         print(f"repository is {repository!r}; it takes OWNER/NAME as on GitHub", file=sys.stderr)
         return 2
     fresh = stale(repository)

@@ -10,15 +10,11 @@ from typing import Any
 
 from course.measurements import forecasts
 from course.measurements.forecasts import Point, stored, summary
-from course.tools import WrongCall
+from course.tools import WrongCall, _held_back
 from course.tools._arguments import positive
 from course.tools._cases import TABLES, Case
 
 HELP = "compare the clock's forecasts with published measurements"
-TF32 = (
-    "timm",
-    "transformers",
-)  # products used it: timm's benchmark.py asks for it, PyTorch before 1.12 did by default
 
 
 def points(cases: list[Case], progress: Callable[[str], None] = lambda text: None) -> list[Point]:
@@ -36,8 +32,18 @@ def points(cases: list[Case], progress: Callable[[str], None] = lambda text: Non
             recorded = {case.key: record(case, progress)}
         forecast = recorded[case.key]
         if forecast is not None:
-            found.append(point(case, forecast.on(card, case.gpus)))
+            found.append(point(case, planned(forecast, case).on(card)))
     return found
+
+
+def planned(forecast: Any, case: Case) -> Any:
+    """The forecast on as many GPUs as the case has, by its plan, and compiled where it was."""
+    plans = [word for word in case.how.split() if word in ("fsdp", "tp")]
+    if case.how.startswith(("compiled", "graph")):
+        forecast = forecast.fused
+    if case.how.startswith("graph"):
+        forecast = forecast.graphed
+    return forecast.on(gpus=case.gpus, plan=plans[0] if plans else "ddp")
 
 
 def record(case: Case, progress: Callable[[str], None]) -> Any:
@@ -49,9 +55,9 @@ def record(case: Case, progress: Callable[[str], None]) -> Any:
     progress(f"{case.table} {case.network}")
     choose_attention(case)
     tf32 = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = case.table.startswith(TF32)
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
     try:
-        with practice_gpus(1, "900 GiB", values=False, stand_in=0.0) as gpus:
+        with practice_gpus(1, "4000 GiB", values=False, stand_in=0.0) as gpus:
             step = case.make()
             if step is None:
                 return None
@@ -115,11 +121,57 @@ def line(name: str, s: dict) -> str:
     )
 
 
+def held_back(stored: bool, store: bool) -> list[dict[str, Any]]:
+    """The held-back rows with their forecasts: the stored ones, or new ones where the networks can be made here."""
+    rows = forecasts.held_rows()
+    if not stored:
+        steps: dict[tuple, Any] = {}
+        for row, case in zip(rows, _held_back.cases(), strict=True):
+            if case.key not in steps:
+                steps[case.key] = record(case, print)
+            if steps[case.key] is not None:
+                found = planned(steps[case.key], case).on(case.card)
+                times = {"forecast_ms": found.ms, "low_ms": found.low_ms, "high_ms": found.high_ms}
+                row |= {name: round(ms, 4) for name, ms in times.items()}
+    if store:
+        table = json.loads(forecasts.HELD.read_text(encoding="utf-8"))
+        lines = ",\n".join(json.dumps(list(row.values())) for row in rows)
+        head = json.dumps({name: table[name] for name in ("sources", "columns")}, indent=1)
+        text = f'{head[:-2]},\n "rows": [\n{lines}\n]}}\n'
+        forecasts.HELD.write_text(text, encoding="utf-8")
+    return [row for row in rows if row["forecast_ms"]]
+
+
+def held_report(rows: list[dict[str, Any]]) -> str:
+    """The held-back points by set and kind of use, then by table and kind."""
+    lines = [f"{'':34}points median  ≤1.5×  range  too fast : too slow  width of the range"]
+    for title, key in (
+        ("first set", lambda r: "" if r["second"] else forecasts.held_kind(r)),
+        ("second set", lambda r: forecasts.held_kind(r) if r["second"] else ""),
+        ("by table", lambda r: f"{r['source']}, {forecasts.held_kind(r)}"),
+    ):
+        chosen = [row for row in rows if key(row)]
+        groups = {
+            name: [r for r in chosen if key(r) == name] for name in sorted(set(map(key, chosen)))
+        }
+        lines.append(title)
+        for name, group in (groups if title == "by table" else {"all": chosen} | groups).items():
+            s = forecasts.held_summary(group)
+            lines.append(
+                f"  {name[:32]:32}{s['points']:6}{s['median']:7.2f}{s['within_1_5']:7.0%}{s['in_range']:7.0%}"
+                f"{s['fast']:7} : {s['slow']}{s['width']:15.1f}"
+            )
+    return "\n".join(lines)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `scoreboard`."""
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; all without one")
     parser.add_argument(
         "--every", type=positive, default=1, help="only every Nth case of timm's tables"
+    )
+    parser.add_argument(
+        "--held-back", action="store_true", help="the points of more kinds of use, instead"
     )
     parser.add_argument("--stored", action="store_true", help="print what was stored, run nothing")
     parser.add_argument(
@@ -132,6 +184,9 @@ def run(options: argparse.Namespace) -> int:
     unknown = set(options.tables) - set(TABLES)
     if unknown:
         raise WrongCall(f"tables are {', '.join(TABLES)}; not {', '.join(sorted(unknown))}")
+    if options.held_back:
+        print(held_report(held_back(options.stored, options.write)))
+        return 0
     if options.stored:
         print(report(stored()))
         return 0

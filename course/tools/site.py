@@ -8,36 +8,34 @@ import os
 import re
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, NavigableString
 from nbconvert import HTMLExporter
 from nbformat import v4
 
 from course import files
-from course.pages import NOTEBOOKS, REPOSITORY
+from course.pages import BLOCKS, NOTEBOOKS, REPOSITORY, Lesson, blocks
 from course.show.vega import VEGALITE
-from course.tools import ROOT, _notebooks
+from course.tools import ROOT, _charts, _notebooks
 from course.tools._arguments import folder
 
 HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
-SEARCH = """<p><label>Search all pages: <input type="search" id="search"></label></p><ul id="found"></ul>
-<script>
-const pages = PAGES;
-document.getElementById('search').addEventListener('input', event => {
-    const asked = event.target.value.trim().toLowerCase();
-    const rows = asked.length < 2 ? [] : pages.filter(([, , words]) => words.toLowerCase().includes(asked));
-    document.getElementById('found').replaceChildren(...rows.map(([file, title, words]) => {
-        const item = document.createElement('li'), link = document.createElement('a');
-        const at = words.toLowerCase().indexOf(asked);
-        link.href = file;
-        link.textContent = title;
-        item.append(link, ` … ${words.slice(Math.max(0, at - 60), at + 80)} …`);
-        return item;
-    }));
-});
-</script>"""
-PICTURE = re.compile(r'(<img [^>]*src=")(?!data:|https?:)([^"]+)')
+LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
+MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
+ASKS = re.compile(r"<summary>Show anyway</summary>|class=\"course-still\"")
+FIRST = "attachment:first.png"
+PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
+TICKS = re.compile("`([^`]+)`")
+DARK = re.compile(r"body\[data-jp-theme-light=\"false\"\]([^{]*{[^}]*})")
+DOORS = """<div class="doors">
+<a href="00_start_here.html"><b>Learn to use GPUs</b>
+<span>{pages} pages in {minutes} minutes, on any machine. Begin with page 00.</span></a>
+<a href="practice_gpus.html"><b>Test your code without a GPU</b>
+<span><code>pytest --practice-gpus 2</code> runs your GPU tests on practice GPUs.</span></a>
+</div>"""
+PICTURE = re.compile(r'(<(?:img [^>]*src|source [^>]*srcset)=")(?!data:|https?:)([^"]+)')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
 
@@ -57,19 +55,69 @@ def run(args: argparse.Namespace) -> int:
     pages |= {name: ROOT / f"{place}.md" for name, place in places.items()}
     args.folder.mkdir(parents=True, exist_ok=True)
     targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
-    _notebooks.refuse_others(targets)
+    shared = [args.folder / name for name in ("course.css", "search.js", "vega.js")]
+    _notebooks.refuse_others([*targets, *shared])
     written = {target: page(path, exporter) for target, path in targets.items()}
     for target, html in written.items():
-        html = html.replace("<!-- neighbors -->", neighbors(target.stem), 1)
-        if target.stem == "index":
-            html = html.replace("<!-- search -->", SEARCH.replace("PAGES", words_of(written)), 1)
-        files.write(target, html)
-    print(f"{len(pages)} pages, first {args.folder / 'index.html'}")
+        files.write(target, html.replace("<!-- neighbors -->", neighbors(target.stem)))
+    words = f"const pages = {words_of(written)};"
+    for path, text in zip(shared, (style(exporter), words, _charts.vega() or ""), strict=True):
+        files.write(path, f"/* {_notebooks.MARK} */\n{text}")
+    charts = "" if _charts.vega() else "; charts are pictures, since JupyterLab isn't installed"
+    print(f"{len(pages)} pages, first {args.folder / 'index.html'}{charts}")
     return 0
 
 
+def style(exporter: HTMLExporter) -> str:
+    """Return the look of all pages: JupyterLab's, in both themes, and what the course makes of it."""
+    places = exporter.environment
+    sheets = (f"static/{name}.css" for name in ("index", "theme-light", "theme-dark"))
+    lab, light, dark = (places.loader.get_source(places, name)[0] for name in sheets)
+    own = (ROOT / "course/tools/labconfig/custom.css").read_text(encoding="utf-8")
+    dark += "\n".join(f"body{rule}" for rule in DARK.findall(own))
+    dark = f"@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
+    page = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+    return "\n".join((lab, light, DARK.sub("", own), dark, page))
+
+
+def front(readme: str) -> str:
+    """Return README as the first page: the two doors, then all pages with minutes and what one does in each."""
+    path = blocks()["The path"]
+    doors = DOORS.format(pages=len(path), minutes=sum(each.minutes for each in path))
+    moving = MOVING.search(readme)
+    picture = f"[{PICTURED.findall(pictured().source)[0]}]({NOTEBOOKS[0].file})"
+    seen = f"<details><summary>See lesson 00 at work</summary>\n\n{moving[0] if moving else ''}\n\n</details>"
+    text = MOVING.sub("", readme).replace(
+        "## Start\n", f"{doors}\n\n{picture}\n\n{seen}\n\n## Start\n", 1
+    )
+    map_ = "\n".join(block(name, pages) for name, pages in blocks().items() if pages)
+    return LESSONS.sub(lambda _: map_, text).replace("## The path\n", "## The map\n", 1)
+
+
+def pictured() -> Any:
+    """Return the first lesson's cell that holds its picture."""
+    cells = _notebooks.read(_notebooks.FOLDER / NOTEBOOKS[0].file).cells
+    return next(cell for cell in cells if FIRST in cell.source)
+
+
+def block(name: str, pages: list[Lesson]) -> str:
+    """Return one block of the map as HTML."""
+    minutes = sum(each.minutes for each in pages)
+    told = f"{BLOCKS[name]} · {minutes} minutes" if minutes else BLOCKS[name]
+    rows = "\n".join(map(row, pages))
+    return f'<h3>{name} <small>{told}</small></h3>\n<ol class="map">\n{rows}\n</ol>'
+
+
+def row(lesson: Lesson) -> str:
+    """Return one page's line of the map."""
+    does = TICKS.sub(r"<code>\1</code>", escape(lesson.summary, quote=False))
+    link = f'<a href="{Path(lesson.file).stem}.html">{lesson.number} {escape(lesson.title)}</a>'
+    time = f"{lesson.minutes} min" if lesson.minutes else ""
+    return f"<li>{link}<span>{does}</span><span>{time}</span></li>"
+
+
 def neighbors(name: str) -> str:
-    """Return links to the pages before and behind the lesson `name`; empty for other pages."""
+    """Return links to the pages before and behind the page `name`; empty for what is no page of the course."""
     names = [each.file.removesuffix(".ipynb") for each in NOTEBOOKS]
     if name not in names:
         return ""
@@ -83,13 +131,23 @@ def neighbors(name: str) -> str:
 
 
 def words_of(written: dict[Path, str]) -> str:
-    """Return the pages' [file, title, words] as a literal of JavaScript, for the search in index.html."""
-    rows = []
+    """Return [address, page, section, words] of every section as a literal of JavaScript, for the search."""
+    rows: list[list[str]] = []
     for target, html in written.items():
-        main = BeautifulSoup(html, "html.parser").find("main")
-        words = " ".join(main.get_text(" ").split()) if main else ""
-        rows.append([target.name, words.partition("¶")[0].strip()[:60], words])
-    return json.dumps(rows, ensure_ascii=False).replace("<", "\\u003c")
+        text: Any = BeautifulSoup(html, "html.parser")
+        page = text.title.get_text() if text.title else target.stem
+        rows.append([target.name, page, "", ""])
+        for node in text.main.descendants if text.main else ():
+            if node.name in ("h1", "h2", "h3") and node.get("id"):
+                heading = node.get_text().strip("¶ ")
+                rows.append([f"{target.name}#{node['id']}", page, heading, ""])
+            elif isinstance(node, NavigableString) and getattr(node.parent, "name", "") not in (
+                "style",
+                "script",
+            ):
+                rows[-1][3] += f" {node}"
+    rows = [[*names, " ".join(words.replace("¶", "").split())] for *names, words in rows]
+    return json.dumps([row for row in rows if row[3]], ensure_ascii=False)
 
 
 def page(path: Path, exporter: HTMLExporter) -> str:
@@ -97,13 +155,25 @@ def page(path: Path, exporter: HTMLExporter) -> str:
     if path.suffix == ".ipynb":
         notebook = _notebooks.read(path)
     else:
-        notebook = v4.new_notebook(cells=[v4.new_markdown_cell(path.read_text(encoding="utf-8"))])
-    for output in (o for cell in notebook.cells for o in cell.get("outputs", [])):
-        if VEGALITE in output.get("data", {}):
-            spec = escape(json.dumps(output.data[VEGALITE]))
-            output.data["text/html"] = f'<div class="chart" data-spec="{spec}"></div>'
+        text = path.read_text(encoding="utf-8")
+        text = front(text) if path == ROOT / "README.md" else text
+        notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
+        if FIRST in text:
+            notebook.cells[0]["attachments"] = pictured().attachments
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if VEGALITE in output.get("data", {}):
+                output.data = {"text/html": chart(output)}
+        if all(
+            ASKS.search(each.get("data", {}).get("text/html", ""))
+            for each in cell.get("outputs", [])
+        ):
+            cell.metadata.pop("jupyter", None)  # it folds its answer itself
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
-    names = {"metadata": {"name": title, "path": str(path.parent)}}
+    names = {
+        "metadata": {"name": title, "path": str(path.parent)},
+        "notebook": path.suffix == ".ipynb",
+    }
     html, _ = exporter.from_notebook_node(notebook, names)
     html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
@@ -111,6 +181,15 @@ def page(path: Path, exporter: HTMLExporter) -> str:
     html = CODE.sub(rf'href="{there}/\1"', html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')
+
+
+def chart(output: Any) -> str:
+    """Return a chart as HTML: its picture, until a script puts the living one in its place."""
+    alt = escape(output.metadata.get("image/png", {}).get("alt", ""))
+    spec = escape(json.dumps(output.data[VEGALITE]))
+    options = escape(json.dumps(output.metadata.get(VEGALITE, {}).get("embed_options", {})))
+    still = f'<img alt="{alt}" src="data:image/png;base64,{output.data["image/png"]}">'
+    return f'<div class="chart course-figure" data-spec="{spec}" data-options="{options}">{still}</div>'
 
 
 def embedded(picture: Path) -> str:

@@ -1,17 +1,21 @@
 """Write each lesson as slides, from its text and stored figures, with nbconvert and Reveal: nothing is executed."""
 
 import argparse
+import importlib.util
 import re
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from course import files
 from course.pages import NOTEBOOKS, number_of
-from course.tools import _notebooks
+from course.show.vega import VEGALITE
+from course.tools import WrongCall, _charts, _notebooks, site
 from course.tools._arguments import folder
 
 HELP = "write lessons as slides: a section, its question and its figure on each"
-FIGURE = re.compile(r"<img [^>]*>|<svg .*?</svg>", re.DOTALL)
+FIGURE = re.compile(r'<div class="chart.*?</div>|<img [^>]*>|<svg .*?</svg>', re.DOTALL)
 BET = re.compile(
     r"<div><b>Predict:</b>.*?(?=<div><i>|</div></div>)", re.DOTALL
 )  # without how to choose
@@ -19,9 +23,8 @@ LINK = re.compile(r"\[([^]]+)\]\([\w-]+\.ipynb[^)]*\)")  # leads nowhere from a 
 NAVIGATION = re.compile(r"<!-- nav -->.*?<!-- /nav -->", re.DOTALL)
 LESSONS = [lesson.file for lesson in NOTEBOOKS if lesson.number < "90"]
 LEFT_OUT = ("## In practice",)
-GENERATOR = f'<meta name="generator" {_notebooks.MARK}>'
-STYLE = """<style>.reveal {font-size: 26px} .reveal img {max-height: 45vh; width: auto; background: #fff}
-.jp-InputPrompt, .jp-OutputPrompt {display: none} .reveal .slides {text-align: left}</style>"""
+PACKAGE = "sphinx-revealjs"  # it carries Reveal in its wheel; nothing else of it is used
+MISSING = f"Reveal is missing; once: {sys.executable} -m pip install --no-deps {PACKAGE}"
 
 
 @dataclass
@@ -48,16 +51,30 @@ def run(args: argparse.Namespace) -> int:
         for path in _notebooks.find(args.lessons or LESSONS)
     }
     _notebooks.refuse_others(targets)
+    script, look = reveal()
     args.folder.mkdir(parents=True, exist_ok=True)
-    exporter = SlidesExporter(embed_images=True, exclude_input_prompt=True)
+    template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
+    exporter = SlidesExporter(raw_template=template, embed_images=True, exclude_input_prompt=True)
     for target, path in targets.items():
-        html, _ = exporter.from_notebook_node(deck(_notebooks.read(path)))
-        files.write(
-            target,
-            html.replace("<head>", f"<head>{GENERATOR}", 1).replace("</head>", f"{STYLE}</head>"),
-        )
+        slides = deck(_notebooks.read(path))
+        title = slides.cells[0].source.partition("\n")[0].removeprefix("# ")
+        alive = any('class="chart' in cell.source for cell in slides.cells)
+        parts = {"vega": _charts.vega() or "" if alive else "", "script": script, "look": look}
+        html, _ = exporter.from_notebook_node(slides, {"title": title, **parts})
+        files.write(target, html)
         print(target)
     return 0
+
+
+def reveal() -> tuple[str, str]:
+    """Return Reveal's script and its style from the package that carries them; WrongCall where it is missing."""
+    found = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    for place in (found and found.submodule_search_locations) or ():
+        folder = Path(place, "_static/revealjs/dist")
+        if (folder / "reveal.js").exists():
+            script, look = (folder / f"reveal.{kind}" for kind in ("js", "css"))
+            return script.read_text(encoding="utf-8"), look.read_text(encoding="utf-8")
+    raise WrongCall(MISSING)
 
 
 def deck(notebook: Any) -> Any:
@@ -77,12 +94,15 @@ def sections(cells: list) -> list[Section]:
             found[-1].text += f"{first}\n\n"
             found += [Section(f"{text}\n\n") for text in others]
             found[0].attachments.update(cell.get("attachments", {}))
-        found[-1].pages += [page(output.get("data", {})) for output in cell.get("outputs", [])]
+        found[-1].pages += [page(output) for output in cell.get("outputs", [])]
     return found
 
 
-def page(data: dict) -> str:
-    """Return an output as HTML; of a chart that answers, its still picture."""
+def page(output: Any) -> str:
+    """Return an output as HTML."""
+    data = output.get("data", {})
+    if VEGALITE in data:
+        return site.chart(output)
     if "image/png" in data:
         return f'<img src="data:image/png;base64,{data["image/png"]}">'
     return data.get("text/html", "")

@@ -117,7 +117,8 @@ def pytest_collection_modifyitems(config: Any, items: list) -> None:
         mine = [item for item in items if GPU.search(item.nodeid + source(item))]
         random.Random(seed).shuffle(mine)
         functions = {item.nodeid.partition("[")[0]: item for item in mine}  # one case of each
-        items[:] = list(functions.values())[:count]
+        chosen = set(list(functions.values())[:count])
+        items[:] = [item for item in items if item in chosen]  # in order: classes clean up once
 
 
 def source(item: Any) -> str:

@@ -129,6 +129,42 @@ def test_a_compiler_reads_int8_weights_and_not_what_they_are_widened_to(gpus):
     assert quantized.graphed.ms < whole.graphed.ms
 
 
+def test_int8_weights_are_read_as_such_behind_a_chain(gpus):
+    """Else text from a quantized model would be forecast up to twice too slow: there a kernel comes before each product."""
+    x, scale = empty(1, 4096, dtype=HALF), empty(4096, dtype=HALF)
+    weights = [empty(4096, 4096, dtype=torch.int8) for _ in range(4)]
+
+    def step():
+        y = x
+        for weight in weights:
+            y = F.silu(F.linear(y, weight.to(HALF)) * scale)
+
+    assert gpus.forecast(step, fused=True).bytes == pytest.approx(4 * 4096**2, rel=0.01)
+
+
+def test_a_compiler_merges_norms_and_writes_no_results_that_nobody_reads(gpus):
+    """Else a compiled network would be forecast as if LayerNorm and the places of a pool went through memory (1.5 times too slow)."""
+    x, norm = empty(4096, 4096, dtype=HALF), nn.LayerNorm(4096, device="cuda")
+    chain = gpus.forecast(lambda: norm((x * 2).float()).to(HALF) + 1, fused=True)
+    assert chain.bytes == pytest.approx(2 * x.nbytes, rel=0.01)
+    image = empty(64, 64, 56, 56, dtype=HALF)
+    pool = gpus.forecast(lambda: F.max_pool2d(image, 2), fused=True)
+    assert pool.bytes == pytest.approx(1.25 * image.nbytes)
+
+
+def test_a_token_on_eight_gpus_can_be_asked(gpus):
+    """Else serving a model split over cards would be refused, or its small sums cost as much as large ones."""
+    q, weight = empty(1, 8, 1, 64, dtype=HALF), empty(512, 512, dtype=HALF)
+
+    def step():
+        y = F.scaled_dot_product_attention(q, q, q).reshape(1, 512)
+        return F.linear(y, weight)
+
+    one = gpus.forecast(step).graphed
+    more = one.on(gpus=8, plan="tp").ms - one.ms
+    assert 0.02 < more < 0.06  # two sums of 1 KiB
+
+
 def training(width=1024, depth=8):
     model = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)]).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -300,3 +336,22 @@ def test_forecasts_use_the_cpu_that_was_measured_and_say_so(monkeypatch, tmp_pat
     assert f"this machine's CPU, {1e6 * taken:.0f} µs an operator, measured" in str(after)
     clock_cpu.cpu_file().write_text(json.dumps({"other": 1}))
     assert forecast().ms == before.ms
+
+
+def test_questions_with_numbers_that_cannot_be_are_refused_by_name(gpus):
+    """Else a slip would be answered with hours below zero, or with an error that names nothing."""
+    f = gpus.forecast(lambda: empty(1024) + 1)
+    wrong = {
+        "count": lambda: f.per_second(-1),
+        "samples": lambda: f.job(-5, 2),
+        "batch": lambda: f.job(5, 0),
+        "usd_per_hour": lambda: f.job(5, 2, -1),
+        "usd=": lambda: f.within("x", {"T4": 1}),
+        "prices": lambda: f.on_cards(["T4"], {"T4": -3}),
+        "bits": lambda: lora(nn.Linear(64, 64), bits=3),
+        "rank": lambda: lora(nn.Linear(64, 64), rank=0),
+        "start": lambda: gpus.largest_batch(lambda batch: None, 0),
+    }
+    for word, ask in wrong.items():
+        with pytest.raises(ValueError, match=word):
+            ask()

@@ -189,7 +189,8 @@ def test_arithmetic_in_fewer_bits_than_the_tensors_have_is_found():
         + HEAD
         + "  out[t] = __half2float(__hmul(__float2half(x[t]), __float2half(3)));\n}"
     )
-    for text, count in ((half, 1), (HEAD + "  out[t] = 3 * x[t];\n}", 0)):
+    cut = half.replace("__hmul(__float2half(x[t]), __float2half(3))", "__float2half(3 * x[t])")
+    for text, count in ((half, 1), (cut, 1), (HEAD + "  out[t] = 3 * x[t];\n}", 0)):
         compiled = kernels.compile(text, "k", "A100", threads=32)
         result = kernels.run(compiled, 1, 32, torch.zeros(100), torch.zeros(100), 100)
         assert len(named(result, "fewer bits")) == count

@@ -252,3 +252,14 @@ def test_the_command_prints_counts_and_findings_or_one_sentence(tmp_path):
     assert failed.stderr.strip().endswith(
         "1 --arg; mine::transpose<float, 32> takes float* x, float* y, Shape shape"
     )
+
+
+def test_limits_that_a_host_s_compiler_knows_are_known():
+    """nvcc has them of gcc or of <climits>: a public softmax with __FLT_MAX__ didn't compile."""
+    names = "__FLT_MAX__ FLT_MAX __INT_MAX__ INT_MIN UINT16_MAX CHAR_BIT __DBL_EPSILON__ LONG_MIN"
+    values = "\n".join(f"  out[{n}] = {name};" for n, name in enumerate(names.split()))
+    text = "__global__ void k(double* out) {\n" + values + "\n}"
+    out = torch.zeros(8, dtype=torch.float64)
+    kernels.run(kernels.compile(text, "k", "A100", threads=1), 1, 1, out)
+    f32, i32 = torch.finfo(torch.float32).max, torch.iinfo(torch.int32)
+    assert out.tolist() == [f32, f32, i32.max, i32.min, 65535, 8, 2.0**-52, -(2.0**63)]

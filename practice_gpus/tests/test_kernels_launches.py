@@ -102,6 +102,19 @@ def test_times_are_refused_and_a_benchmark_is_left_out():
             triton.testing.perf_report(chart)(lambda n, p: 1 / 0).run(print_data=True)
 
 
+def test_products_by_triton_s_cublas_are_pytorch_s():
+    """The ninth tutorial ended at its first lines: could not find libcublas.so."""
+    from triton._C.libtriton import nvidia
+
+    with practice_gpus(1, real="hide"):
+        a, b, c = torch.randn(8, 4).cuda(), torch.randn(6, 4).cuda(), torch.empty(8, 6).cuda()
+        blas = nvidia.cublas.CublasLt(torch.empty(16, device="cuda"))
+        blas.matmul(a, b, c)
+        torch.testing.assert_close(c, a @ b.T)
+        blas.gemm(a, b, c, c, 2.0, -1.0)
+        torch.testing.assert_close(c, a @ b.T)
+
+
 def test_an_author_can_say_what_a_kernel_must_not_cost(kernel_counts):
     x = torch.randn(64)
     convert[(1,)](x, torch.empty(64), torch.zeros(64, dtype=torch.int32), 64, BLOCK=64)

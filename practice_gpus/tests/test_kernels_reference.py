@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("triton", reason="Triton has no build here", exc_type=ImportError)
 import ptx_reference as ptx  # noqa: E402
 
-from practice_gpus.kernels import arithmetic  # noqa: E402
+from practice_gpus.kernels import arithmetic, warps  # noqa: E402
 from practice_gpus.kernels.errors import Line  # noqa: E402
 from practice_gpus.kernels.forms import FORMS  # noqa: E402
 from practice_gpus.kernels.instructions import translate  # noqa: E402
@@ -257,3 +257,26 @@ def differences(name):
 def test_every_form_gives_what_ptx_says(name):
     """A rounding, a limit or a special value that is off is a wrong number without an error."""
     assert not list(differences(name))
+
+
+def source_of(mode, lane, b, c):
+    """PTX ISA, shfl.sync: (the lane that is read, whether it lies in the segment)."""
+    segment, most = c >> 8 & 31, (lane & c >> 8 & 31) | (c & 31 & ~(c >> 8 & 31))
+    place = {"up": lane - b, "down": lane + b, "bfly": lane ^ b}.get(
+        mode, lane & segment | b & ~segment
+    )
+    inside = place >= most if mode == "up" else place <= most
+    return (place if inside else lane), inside
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
+def test_shuffles_read_the_lane_that_ptx_names(mode):
+    """Tiles of 2 to 16 threads, and clamps of any kind, are in the third operand."""
+    generator = np.random.default_rng(7)
+    b, c = generator.integers(0, 32, COUNT), generator.integers(0, 1 << 13, COUNT)
+    c[::2] = (32 - 2 ** generator.integers(0, 6, COUNT // 2)) << 8 | 31 * (mode != "up")
+    values = generator.integers(0, 2**32, COUNT, dtype="u4")
+    found, inside, _ = warps.shuffle(mode, values, b, c)
+    for thread in range(COUNT):
+        lane, within = source_of(mode, thread % 32, int(b[thread]), int(c[thread]))
+        assert inside[thread] == within and found[thread] == values[thread - thread % 32 + lane]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "scoreboard.json"
+HELD = Path(__file__).parent / "held_back.json"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,50 @@ class Point:
         """The kind of network: the first word of its name."""
         name = re.match(r"[a-z0-9]*?[a-z]+", self.network.removeprefix("tf_"))
         return name[0] if name else self.network
+
+
+def held_rows() -> list[dict[str, Any]]:
+    """Measured steps of people's kinds of use, one dict each, with their forecasts if those are stored.
+
+    ``second``: of the tables that no earlier rule was chosen by. ``how``: compiled, as one graph, or by a plan. Not blind: what
+    the CPU takes (`clock.cpu`) is from transformers' table too, and the rules of compiled steps and of small sums were mended
+    after decode, `torchao` and `timm-compiled` had been looked at.
+    """
+    table = json.loads(HELD.read_text(encoding="utf-8"))
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+
+
+def held_kind(row: dict[str, Any]) -> str:
+    """The kind of use that a held-back row is of, as the promises are made."""
+    if row["make"] == "decode":
+        return "decode"
+    if row["gpus"] > 1:
+        return "several GPUs"
+    if row["how"]:
+        return "compiled"
+    if row["training"]:
+        return "training"
+    return (
+        "batch 1"
+        if row["batch"] == 1
+        else "batch 2 to 8"
+        if row["batch"] < 16
+        else "batch 16 and more"
+    )
+
+
+def held_summary(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Points, shares within 1.5 times and in range, and how many are outside the range because the forecast is too fast or slow."""
+    ratios = [row["forecast_ms"] / row["ms"] for row in rows]
+    return {
+        "points": len(rows),
+        "median": statistics.median(ratios),
+        "within_1_5": sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) / len(rows),
+        "in_range": sum(r["low_ms"] <= r["ms"] <= r["high_ms"] for r in rows) / len(rows),
+        "fast": sum(r["ms"] > r["high_ms"] for r in rows),
+        "slow": sum(r["ms"] < r["low_ms"] for r in rows),
+        "width": statistics.median(r["high_ms"] / r["low_ms"] for r in rows),
+    }
 
 
 def points() -> list[dict[str, Any]]:

@@ -49,6 +49,10 @@ class Widened(torch.autograd.Function):
 
 def lora(model: nn.Module, rank: int = 8, bits: int = 16, names: tuple[str, ...] = ()) -> nn.Module:
     """``model``, in place: frozen, each linear layer with adapters (those whose names end in one of ``names``), ``bits`` a weight."""
+    if bits not in (4, 8, 16):
+        raise ValueError(f"bits={bits!r}: give 4, 8 or 16")
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ValueError(f"rank={rank!r}: give a whole number, 1 or more")
     model.requires_grad_(False)
     for path, layer in list(model.named_modules()):
         if isinstance(layer, nn.Linear) and (not names or path.endswith(names)):

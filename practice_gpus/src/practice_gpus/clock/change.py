@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import TypeGuard
 
 from practice_gpus.clock.log import Entry, Launch
 from practice_gpus.clock.work import Work
+
+# Reductions of rows: forward and backward of norms and softmaxes.
+ROWS = {
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "_fused_rms_norm",
+    "_fused_rms_norm_backward",
+}
+ROWS |= {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
 
 
 def fused(entries: list[Entry]) -> list[Entry]:
     """``entries`` with each run of pointwise kernels as one, which reads its inputs and writes its results once.
 
-    What is written and read only within the run never reaches memory.
+    What is written and read only within the run never reaches memory. Norms and softmaxes of rows belong to runs, too: each row
+    is read once (Ansel et al., PyTorch 2, ASPLOS 2024: reductions are fused with what comes before and after).
     """
     uses: Counter = Counter()
     for entry in entries:
@@ -20,15 +31,29 @@ def fused(entries: list[Entry]) -> list[Entry]:
             uses.update({mark for mark, _ in entry.work.reads})
     result: list[Entry] = []
     chain: list[Launch] = []
-    for entry in entries:
+    for entry in widened([needed(entry, uses) for entry in entries], uses):
         if chain and not belongs(entry, chain[-1]):
             result.append(merged(chain, uses))
             chain = []
-        if isinstance(entry, Launch) and entry.work.fusible:
+        if joins(entry):
             chain.append(entry)
         else:
             result.append(entry)
-    return widened([*result, merged(chain, uses)] if chain else result, uses)
+    return [*result, merged(chain, uses)] if chain else result
+
+
+def needed(entry: Entry, uses: Counter) -> Entry:
+    """A kernel without those of its further results that nobody reads, such as where a pool found its largest."""
+    if not isinstance(entry, Launch) or len(entry.work.writes) < 2:
+        return entry
+    first, *others = entry.work.writes
+    kept = [first, *(each for each in others if uses[each[0]])]
+    return dataclasses.replace(entry, work=dataclasses.replace(entry.work, writes=kept))
+
+
+def joins(entry: Entry | None) -> TypeGuard[Launch]:
+    """Whether a kernel may be one of a run."""
+    return isinstance(entry, Launch) and (entry.work.fusible or entry.work.name in ROWS)
 
 
 def widened(entries: list[Entry], uses: Counter) -> list[Entry]:
@@ -62,7 +87,7 @@ def widens(before: Work, product: Work, uses: Counter) -> bool:
 
 def belongs(entry: Entry | None, last: Launch) -> bool:
     """Whether a kernel joins the one before: pointwise, in the same stream, of the same pass."""
-    if not isinstance(entry, Launch) or not entry.work.fusible:
+    if not joins(entry):
         return False
     place = entry.device, entry.stream, entry.backward
     return place == (last.device, last.stream, last.backward)

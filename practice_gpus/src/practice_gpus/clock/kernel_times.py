@@ -29,6 +29,9 @@ def sustained(card: Card) -> float:
 # Seconds until an exchange is under way: in a machine (8 H200, 1 MiB: 46 µs; 8 A100: 102) and between machines (32 B200, 1 MiB:
 # 380 µs; there 1 GiB goes at 362 GB/s, near the 400 of eight cards for the network): all_reduce_nodes, stas00/ml-engineering.
 NEAR, FAR = 60e-6, 350e-6
+# Up to 64 KiB in a machine, as tensor parallelism sends for one token: 10 to 34 µs by NCCL on 2 to 8 A100 (NVIDIA/nccl-tests#123),
+# 9 to 12 by the kernel of vLLM on 2 to 8 H100 (sgl-project/sglang#2904).
+LITTLE, SMALL = 15e-6, 1 << 16
 # Several GPUs wait for the slowest: on eight V100 steps of four networks took 7 to 10 % more than on one without DDP, of which
 # sending explains 1 (pytorch/pytorch, benchmarks/distributed/ddp).
 TOGETHER = 1.06
@@ -67,7 +70,7 @@ def link_seconds(size: int, card: Card) -> float:
 def exchange_seconds(sent: Reduce, card: Card) -> float:
     """Seconds of an all-reduce, a gather or a scatter: its share of the bytes at the rate of the slowest link, after a start."""
     rate = card.bus or MEMORY * (card.nvlink or card.pcie)
-    start = NEAR
+    start = LITTLE if sent.bytes <= SMALL else NEAR
     if sent.gpus > sent.per_node:
         rate, start = min(rate, sent.nic * sent.per_node), FAR
     return start + sent.times * (sent.gpus - 1) / sent.gpus * sent.bytes / (rate * 1e9)

@@ -122,7 +122,7 @@ class Plan:
         for entry in entries:
             result.append(_share(entry, self.gpus))
             if isinstance(entry, Launch) and "attention" in entry.work.name:
-                hidden = min(size for _, size in entry.work.writes if size > 1 << 12)
+                _, hidden = entry.work.writes[0]  # the others are what the backward pass needs
                 result += 2 * [self._send(entry, hidden, 2), _wait(entry)]
         if len(result) == len(entries):
             raise ValueError(
@@ -144,7 +144,7 @@ def plan_of(name: str, gpus: int, per_node: int, nic: float, state: State) -> Pl
             raise ValueError(f"{word}={value!r}: give a number of GPUs, 1 or more")
     if name not in SHARDED:
         raise ValueError(f"plan={name!r}: give one of {', '.join(SHARDED)}")
-    if gpus > 1 and not state.gradients:
+    if gpus > 1 and name != "tp" and not state.gradients:
         raise ValueError(
             f"gpus={gpus}: the step trains no parameters; say what is reduced, gradients=model, or bytes"
         )

@@ -36,8 +36,15 @@ class Job(NamedTuple):
         return f"forecast: {self.hours} hours" + (f", {self.usd} dollars" if self.usd else "")
 
 
+def above_0(name: str, value: Any) -> None:
+    """Raise ValueError unless a count or a price is a number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"{name}={value!r}: give a number above 0")
+
+
 def per_second(step: Forecast, count: float) -> Span:
     """Samples or tokens a second, of ``count`` in a batch: of all GPUs together, each of which has a batch of its own."""
+    above_0("count", count)
     batches = 1 if step.plan and step.plan.name == "tp" else step.gpus
     low, middle, high = (1e3 * count * batches / ms for ms in (step.high_ms, step.ms, step.low_ms))
     return Span(low, middle, high)
@@ -45,6 +52,10 @@ def per_second(step: Forecast, count: float) -> Span:
 
 def job(step: Forecast, samples: float, batch: float, usd_per_hour: float | None = None) -> Job:
     """Hours for ``samples`` in batches of ``batch`` on each GPU, and dollars at a GPU's price an hour."""
+    given = {"samples": samples, "batch": batch, "usd_per_hour": usd_per_hour}
+    for name, value in given.items():
+        if name != "usd_per_hour" or value is not None:
+            above_0(name, value)
     rate = per_second(step, batch)
     hours = Span(*(samples / each / 3600 for each in reversed(rate)))
     if usd_per_hour is None:
@@ -54,11 +65,14 @@ def job(step: Forecast, samples: float, batch: float, usd_per_hour: float | None
 
 def priced(prices: Mapping[str, float] | None) -> dict[str, float]:
     """Prices by the full names of their cards. Raises ValueError for a card that is unknown or not the only one."""
+    for name, price in (prices or {}).items():
+        above_0(f"prices[{name!r}]", price)
     return {find_card(name): price for name, price in (prices or {}).items()}
 
 
 def rows(step: Forecast, cards: list | None, prices: Mapping | None, steps: int) -> list[dict]:
     """See `Forecast.on_cards`."""
+    above_0("steps", steps)
     found = []
     costs = priced(prices)
     for name in cards if cards is not None else CARDS:
@@ -85,6 +99,7 @@ def rows(step: Forecast, cards: list | None, prices: Mapping | None, steps: int)
 
 def within(step: Forecast, usd: float, prices: Mapping[str, float], steps: int) -> dict | None:
     """The fastest of the cards with a price that holds the step and does ``steps`` for at most ``usd``; None: none does."""
+    above_0("usd", usd)
     fitting = rows(step, list(priced(prices)), prices, steps)
     return next((row for row in fitting if row["fits"] and row["usd"] <= usd), None)
 
@@ -94,6 +109,9 @@ def largest_batch(run: Callable[[int], Any], start: int = 1) -> int:
 
     A program meets memory that is fragmented and a context of half a gigabyte: stay a tenth below.
     """
+    if not callable(run):
+        raise TypeError(f"run={run!r}: give a function of a batch's size")
+    above_0("start", start)
     fits, too_large = 0, None
     batch = start
     while batch <= MOST and batch > fits and too_large != fits + 1:

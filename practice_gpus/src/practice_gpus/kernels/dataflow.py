@@ -108,8 +108,14 @@ MANTISSA |= {f"{kind}x2": MANTISSA[kind] for kind in ("f16", "bf16", "e4m3", "e5
 ROUNDED = ("-8192", "0xFFFFE000", "4294959104")  # a mask that leaves the bits of tf32
 
 
+def _bits(instruction):
+    """Return the bits of mantissa of the types to and from which a conversion is made; 99 where it isn't one of floats."""
+    found = [MANTISSA[part] for part in instruction.parts if part in MANTISSA]
+    return tuple(found) if instruction.name == "cvt" and len(found) == 2 else (99, 99)
+
+
 def fewer_bits(module: Any, executed: Any, least: int) -> dict:
-    """Return {line: (type, bits)} of arithmetic with fewer bits of mantissa than `least`.
+    """Return {line: (type, bits)} of arithmetic with fewer bits of mantissa than `least`, and of numbers cut to so few and back.
 
     A product on tensor cores of which the rest of the rounding is taken along (three products for one) isn't among it.
     """
@@ -119,12 +125,21 @@ def fewer_bits(module: Any, executed: Any, least: int) -> dict:
         i for i in module.instructions if i.parts == ("sub", "f32") or i.parts[:2] == ("sub", "rn")
     )
     taken_along = any(
-        "tf32" in part.parts or part.name == "and" and part.operands[-1] in ROUNDED
+        "tf32" in part.parts
+        or part.name == "and"
+        and part.operands[-1] in ROUNDED
+        or part.name == "cvt"
+        and _bits(part)[0] > _bits(part)[1]
         for each in differences
         for part in flow.behind(each.operands[1:])
     )
-    for each, count in zip(module.instructions, executed, strict=True):
-        if not count or each.name not in ("mma", "add", "sub", "mul", "fma"):
+    pairs = list(zip(module.instructions, executed, strict=True))
+    cut = {_bits(each)[0] for each, count in pairs if count and each.name == "cvt"}
+    for each, count in pairs:
+        if not count or each.name not in ("mma", "add", "sub", "mul", "fma", "cvt"):
+            continue
+        target, origin = _bits(each)
+        if each.name == "cvt" and (taken_along or origin not in cut or target <= origin):
             continue
         kinds = [part for part in each.parts[1:] if part in MANTISSA]
         kind = min(kinds, key=MANTISSA.__getitem__, default=None)

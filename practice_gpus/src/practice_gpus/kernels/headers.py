@@ -9,7 +9,7 @@ DEVICE = re.compile(  # headers whose code is for the GPU; any other in <> is fo
     r"(cuda_(fp\d+|bf16|pipeline\w*|awbarrier\w*)|mma|cooperative_groups|math_constants|cuComplex|curand\w*)\.h(pp)?$"
     r"|(cooperative_groups|cuda|cub|thrust|nv|cute|cutlass)/"
 )
-WIDTHS = (
+WIDTHS: tuple = (
     ("SCHAR", 8, ""),
     ("SHRT", 16, ""),
     ("INT", 32, ""),

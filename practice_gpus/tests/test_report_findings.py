@@ -167,9 +167,6 @@ LISTED = """
         row = x[0, :8]
         known = [int(number * 9) for number in row]
 """
-DRAWN = """
-        pick = torch.multinomial(x.abs(), num_samples=1)
-"""
 CLOCK = """
         torch.cuda.synchronize(device=device)
 """
@@ -208,7 +205,6 @@ CASES = {
     "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
     "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
     "comprehension": (LISTED, "wait", "known =", "for … in row.tolist()"),
-    "draw": (DRAWN, "wait", "pick =", ".exponential_()).argmax(-1)"),
     "clock": (CLOCK, "wait", "torch.cuda.sync", "only a clock needs to wait"),
     "indices": (INDICES, "wait", "x[range", "make it on the GPU, device=x.device"),
     "format": (FORMAT, "wait", "text =", "print now and then"),

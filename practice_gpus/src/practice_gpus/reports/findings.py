@@ -26,7 +26,6 @@ CLOCK = "only a clock needs to wait: take it out of the loop"
 CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask"
 INDEX = "the index, or the value, is the CPU's and copied each time: make it on the GPU, device=x.device"
 CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing is read"
-DRAW = "it looks whether they are probabilities; (p / torch.empty_like(p).exponential_()).argmax(-1) draws one and doesn't"
 INSIDE = {  # the operator that waits → what the function it is in does
     "d2h": "{} copies to the CPU: call it less often",
     "": "{} waits for all of the GPU's work: call it less often",
@@ -223,8 +222,6 @@ def advice(reason: Any, file: Any, line: Any) -> Any:
     if operator in ("d2h", ""):
         return shown(statements.calls(node, ["cpu", "numpy", "tolist"]), whole), COPY_LATER
     reads = statements.calls(node, statements.READS) or statements.calls(node, ["float", "int"])
-    if operator == "multinomial":
-        return whole, DRAW
     loop = statements.loop(file, line)
     loops = [part for part in ast.walk(node or ast.Pass()) if isinstance(part, ast.comprehension)]
     for each in loops + [loop] * isinstance(loop, ast.For):

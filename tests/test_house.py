@@ -206,7 +206,7 @@ def top_imports(path):
 def test_what_contributing_names_is_there():
     """A stranger looks for it where the page says."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    table = text.partition("## Where is …?")[2].partition("## Try it")[0]
+    table = text.partition("## Where to look")[2].partition("## Try it")[0]
     named = re.findall(r"`([\w./]+\.(?:py|txt|json)|course/[\w/]+/)`", table)
     assert len(named) > 12
     package = ROOT / "practice_gpus/src/practice_gpus"

@@ -77,7 +77,7 @@ def test_a_page_reads_without_a_network(site, folder, path):
     assert "vegaEmbed =" in (folder / "vega.js").read_text("utf-8")
     sources = {urlsplit(picture["src"]) for picture in page.select("img[src]")}
     assert {source.netloc for source in sources if source.scheme != "data"} <= BADGES
-    assert page.select("source:not([srcset^='data:'])") == []
+    assert page.select("source:not([srcset^='data:'], [src^='data:'])") == []
 
 
 def test_a_visitor_finds_every_page_with_its_minutes_and_both_doors(site):

@@ -1,6 +1,7 @@
 """Points of people's kinds of use, apart from the scoreboard's: a table of measured steps, and how to run each of them on shapes alone."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -90,7 +91,8 @@ def ssd(name, size, precision, batch, trained, again) -> Step:
         net, x = (each.to(memory_format=torch.channels_last) for each in (net, x))
     mixed = lambda: torch.autocast("cuda", torch.float16, precision == "AMP")  # noqa: E731
     if not trained:
-        return _silent(net.eval(), x, mixed)
+        net.eval()
+        return _silent(lambda: net(x), mixed)
     return _trained(
         net, lambda: Detector.loss(net(x)), torch.optim.SGD(net.parameters(), 0.1, 0.9), mixed
     )
@@ -108,7 +110,8 @@ def bert(name, size, precision, batch, trained, again) -> Step:
     words = torch.zeros(batch, size, dtype=torch.long, device="cuda")
     given = words, torch.zeros_like(words), torch.ones_like(words)
     if not trained:
-        return _silent(lambda: net(*given), net=net)
+        net.eval()
+        return _silent(lambda: net(*given))
     update = None if "accumulated" in name else Masters(net)
     labels = words[:, 0] if span else words.flatten()
 
@@ -156,7 +159,8 @@ def decode(name, size, precision, batch, trained, again) -> Step:
         else _filled(net)
     )
     word = torch.zeros(batch, 1, dtype=torch.long, device="cuda")
-    return _silent(lambda: net(word), net=net)
+    net.eval()
+    return _silent(lambda: net(word))
 
 
 def _filled(net):
@@ -192,28 +196,22 @@ def gpt(name, size, precision, batch, trained, again) -> Step:
     return _trained(net, loss, update, mixed)
 
 
-def _silent(run: Callable, x: Any = None, mixed: Callable | None = None, net: Any = None) -> Step:
+def _silent(run: Callable, mixed: Callable = nullcontext) -> Step:
     """A step of inference."""
     import torch
 
-    net = net and net.eval()
-
     def step():
-        with torch.no_grad():
-            if mixed is None:
-                return run()
-            with mixed():
-                return run(x)
+        with torch.no_grad(), mixed():
+            return run()
 
     return step
 
 
-def _trained(net, loss: Callable, update: Any, mixed: Callable | None = None) -> Step:
+def _trained(net, loss: Callable, update: Any, mixed: Callable = nullcontext) -> Step:
     """A step of training, with its update if there is one."""
-    import contextlib
 
     def step():
-        with mixed() if mixed else contextlib.nullcontext():
+        with mixed():
             found = loss()
         found.backward()
         if update is not None:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from course.lesson05 import lora
 from course.tools._encoder import Encoder
 
 
@@ -22,13 +23,11 @@ class Shape(NamedTuple):
     gated: bool = True
 
 
-SHAPES = {
-    "Llama 2 7B": Shape(32, 32, 32, 4096, 11_008, 32_000),
-    "Llama 2 13B": Shape(40, 40, 40, 5120, 13_824, 32_000),
-    "Llama 2 70B": Shape(80, 64, 8, 8192, 28_672, 32_000),
+LORA = ("Llama 2 7B", "Llama 2 13B", "Llama 2 70B", "CodeLlama 34B")  # lesson 05 has their sizes
+SHAPES = {name: Shape(*lora.SHAPES[name][:6]) for name in LORA}
+SHAPES |= {
     "Llama 3 8B": Shape(32, 32, 8, 4096, 14_336, 128_256),
     "Llama 3 70B": Shape(80, 64, 8, 8192, 28_672, 128_256),
-    "CodeLlama 34B": Shape(48, 64, 8, 8192, 22_016, 32_000),
     "MPT 1B": Shape(24, 16, 16, 2048, 8192, 50_368, False),
     "MPT 3B": Shape(32, 20, 20, 2560, 10_240, 50_368, False),
     "MPT 7B": Shape(32, 32, 32, 4096, 16_384, 50_368, False),

@@ -24,7 +24,7 @@ HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
-ASKS = re.compile(r"<summary>Show anyway</summary>|class=\"course-still\"")
+ASKS = "<summary>Show anyway</summary>"
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
 TICKS = re.compile("`([^`]+)`")
@@ -164,9 +164,8 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         for output in cell.get("outputs", []):
             if VEGALITE in output.get("data", {}):
                 output.data = {"text/html": chart(output)}
-        if all(
-            ASKS.search(each.get("data", {}).get("text/html", ""))
-            for each in cell.get("outputs", [])
+        if any(
+            ASKS in each.get("data", {}).get("text/html", "") for each in cell.get("outputs", [])
         ):
             cell.metadata.pop("jupyter", None)  # it folds its answer itself
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))

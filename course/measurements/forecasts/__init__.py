@@ -71,13 +71,9 @@ def held_kind(row: dict[str, Any]) -> str:
         return "compiled"
     if row["training"]:
         return "training"
-    return (
-        "batch 1"
-        if row["batch"] == 1
-        else "batch 2 to 8"
-        if row["batch"] < 16
-        else "batch 16 and more"
-    )
+    if row["batch"] >= 16:
+        return "batch 16 and more"
+    return "batch 1" if row["batch"] == 1 else "batch 2 to 8"
 
 
 def held_summary(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -86,7 +82,7 @@ def held_summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {
         "points": len(rows),
         "median": statistics.median(ratios),
-        "within_1_5": sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) / len(rows),
+        "within_1_5": _near(ratios),
         "in_range": sum(r["low_ms"] <= r["ms"] <= r["high_ms"] for r in rows) / len(rows),
         "fast": sum(r["ms"] > r["high_ms"] for r in rows),
         "slow": sum(r["ms"] < r["low_ms"] for r in rows),
@@ -113,12 +109,17 @@ def summary(chosen: list[Point]) -> dict[str, Any]:
     return {
         "points": len(chosen),
         "median_error": _error(chosen, "forecast_ms"),
-        "within_1_5": sum(1 / 1.5 <= p.ratio <= 1.5 for p in chosen) / len(chosen),
+        "within_1_5": _near([p.ratio for p in chosen]),
         "rank": rank,
         "in_range": sum(not p.missed for p in chosen) / len(chosen),
         "flops_error": _error(chosen, "flops_ms"),
         "bytes_error": _error(chosen, "bytes_ms"),
     }
+
+
+def _near(ratios: list[float]) -> float:
+    """The share of forecasts within 1.5 times what was measured."""
+    return sum(1 / 1.5 <= ratio <= 1.5 for ratio in ratios) / len(ratios)
 
 
 def _error(chosen: list[Point], field: str) -> float:

@@ -52,10 +52,10 @@ def per_second(step: Forecast, count: float) -> Span:
 
 def job(step: Forecast, samples: float, batch: float, usd_per_hour: float | None = None) -> Job:
     """Hours for ``samples`` in batches of ``batch`` on each GPU, and dollars at a GPU's price an hour."""
-    given = {"samples": samples, "batch": batch, "usd_per_hour": usd_per_hour}
-    for name, value in given.items():
-        if name != "usd_per_hour" or value is not None:
-            above_0(name, value)
+    above_0("samples", samples)
+    above_0("batch", batch)
+    if usd_per_hour is not None:
+        above_0("usd_per_hour", usd_per_hour)
     rate = per_second(step, batch)
     hours = Span(*(samples / each / 3600 for each in reversed(rate)))
     if usd_per_hour is None:

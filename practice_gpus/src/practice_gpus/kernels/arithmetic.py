@@ -235,9 +235,7 @@ def make(parts: tuple) -> tuple | None:
     way = next((each for each in ("rz", "rm", "rp") if each in parts), None)
     function = exact.directed(parts[0], way) if way else function
     if "relu" in parts:
-        function = _after(
-            lambda x: np.where(x < 0, 0, x).astype(x.dtype) + x.dtype.type(0), function
-        )
+        function = _after(exact.relu, function)
     if "sat" in parts and is_float(parts[-1]):
         function = _after(exact.to_unit, function)
     if "ftz" in parts:

@@ -35,7 +35,7 @@ def _one(bits, parts, target, origin):
     if "ftz" in parts and origin == "f32":
         values = exact.flush(values, "f32")
     if "relu" in parts:
-        values = np.where(values < 0, 0, values) + values.dtype.type(0)
+        values = exact.relu(values)
     rounding = next((ROUND[each] for each in parts if each in ROUND), None)
     if target == "tf32":
         return to_tf32(values, parts[1])

@@ -125,6 +125,12 @@ def to_unit(x: np.ndarray) -> np.ndarray:
     return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
 
 
+def relu(x: np.ndarray) -> np.ndarray:
+    """Return `x` with 0 in place of what is below it; a zero comes out as +0, NaN stays."""
+    zero = x.dtype.type(0)
+    return np.where(x < 0, zero, x) + zero
+
+
 def extreme(name: str, with_nan: bool) -> Callable:
     """Return min or max of floats, where +0 > -0; of a number and NaN the number, or NaN (PTX ISA, min and max)."""
     choose = getattr(np, f"{name}imum" if with_nan else f"f{name}")

@@ -40,7 +40,7 @@ function showWaits(notebook) {
             }
             tell(sign, Math.floor(seconds()), Number(localStorage.getItem(key)));
         }
-    }, 250);
+    }, 100);
 }
 
 function tell(sign, seconds, took) {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
-T = torch.Tensor
+from torch import Tensor as T
 
 
 def channels(x: T) -> tuple:
@@ -24,7 +23,10 @@ def batch_norm_stats(x: T, eps: float) -> tuple:
 def batch_norm_gather_stats(*args: Any) -> tuple:
     """The same of all ranks together, each of which has as many elements."""
     counts = torch.full((len(args[1]),), float(args[7]))
-    return batch_norm_gather_stats_with_counts(*args[:7], counts)
+    x, mean, invstd, running_mean, running_var, momentum, eps = args[:7]
+    return batch_norm_gather_stats_with_counts(
+        x, mean, invstd, running_mean, running_var, momentum, eps, counts
+    )
 
 
 def batch_norm_gather_stats_with_counts(

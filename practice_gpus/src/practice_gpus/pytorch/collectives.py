@@ -35,6 +35,8 @@ def patches(machine: Machine) -> Iterator[Any]:
     yield c10d.ProcessGroup, "_device_types", property(listed)
     work = torch._C._distributed_c10d.Work
     yield work, "wait", waited(machine, work.wait)
+    name = "_broadcast_coalesced"
+    yield torch.distributed, name, by_device(machine, getattr(torch.distributed, name))
     mesh = torch.distributed.device_mesh.DeviceMesh
     yield mesh, "__init__", dtensors.meshed(mesh.__init__)
     for module in (torch.distributed, c10d):
@@ -71,6 +73,19 @@ def made(c10d: Any, served: dict, original: Callable) -> Callable:
         return group, store
 
     return make
+
+
+def by_device(machine: Machine, original: Callable) -> Callable:
+    """What DDP sends to all ranks in buckets: the tensors of each device in buckets of their own."""
+
+    def send(group, tensors, *rest):
+        with torch._C.DisableTorchFunction():
+            homes = [machine.place(tensor) for tensor in tensors]
+        for home in dict.fromkeys(homes):
+            own = [tensor for tensor, at in zip(tensors, homes, strict=True) if at == home]
+            original(group, own, *rest)
+
+    return send
 
 
 def waited(machine: Machine, original: Callable) -> Callable:

@@ -61,10 +61,9 @@ class Report:
         return screen.show(self)
 
     def status(self, strict: Any = False) -> Any:
-        """0: fine, 1: the program failed, 2: findings of its own, if ``strict``, 130: interrupted."""
+        """0: fine, 1: the program failed, 2: findings, if ``strict``, 130: interrupted."""
         code = {"done": 0, "enough": 0, "interrupted": 130}.get(self.outcome, 1)
-        own = [finding for finding in self.findings if not finding["package"]]
-        return 2 if strict and not code and own else code
+        return 2 if strict and not code and self.findings else code
 
     def content(self) -> dict:
         """Everything as lists and dictionaries."""

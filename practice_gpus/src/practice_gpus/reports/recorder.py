@@ -223,11 +223,24 @@ class Recorder(Observer):
                 self.arriving = True
                 self.arrivals += not self.moving
                 self.pinned = storage_of(tensor).practice is self.machine.pinned
-                if not self.moving and tensor.layout == torch.strided and is_again(tensor):
+                if not self.moving and tensor.layout == torch.strided and self.is_again(tensor):
                     self.count(self.again, "again", size)
                 if self.machine.values and not self.moving and tensor.layout == torch.strided:
                     self.shards.copied(tensor)
         self.count(self.copies, "set-up" if self.moving else direction, size)
+
+    def is_again(self, tensor: torch.Tensor) -> bool:
+        """Whether a part of a storage was copied in this step or the one before, and not written to since.
+
+        What comes back later, such as a batch in the next epoch, isn't the same again and again.
+        """
+        if tensor.is_inference():  # it doesn't count what is written to it
+            return False
+        copied = vars(storage_of(tensor)).setdefault("copied", {})
+        part = tensor.storage_offset(), tensor.size(), tensor._version
+        before = copied.get(part)
+        copied[part] = self.steps
+        return before is not None and before >= self.steps - 1
 
     def waited(self, stream: Any, device: torch.device | None, event: Any, reason: str) -> None:
         """The CPU waits; ``reason`` is the direction of the copy that it waits for, or the name of an operator."""
@@ -351,18 +364,6 @@ class Recorder(Observer):
 def is_due(count: int) -> bool:
     """Whether to look at so many blocks: at 16, 24, 32, 48, 64 …"""
     return count.bit_count() == 1 or count.bit_count() == 2 and bool(count & count << 1)
-
-
-def is_again(tensor: torch.Tensor) -> bool:
-    """Whether the same part of a storage was copied before, and not written to since."""
-    if tensor.is_inference():  # it doesn't count what is written to it
-        return False
-    storage = storage_of(tensor)
-    copied = vars(storage).setdefault("copied", set())
-    part = tensor.storage_offset(), tensor.size(), tensor._version
-    again = part in copied
-    copied.add(part)
-    return again
 
 
 def marking(recorder: Recorder) -> Callable:

@@ -37,6 +37,7 @@ def patches(machine: Machine) -> Iterator[Any]:
     yield work, "wait", waited(machine, work.wait)
     name = "_broadcast_coalesced"
     yield torch.distributed, name, by_device(machine, getattr(torch.distributed, name))
+    yield torch.distributed, "Reducer", reducer_class(machine, torch.distributed.Reducer)
     mesh = torch.distributed.device_mesh.DeviceMesh
     yield mesh, "__init__", dtensors.meshed(mesh.__init__)
     for module in (torch.distributed, c10d):
@@ -86,6 +87,20 @@ def by_device(machine: Machine, original: Callable) -> Callable:
             original(group, own, *rest)
 
     return send
+
+
+def reducer_class(machine: Machine, original: Any) -> type:
+    """What reduces DDP's gradients: those of a module on several devices each in a bucket of their own."""
+
+    class Reducer(original):
+        def __init__(self, parameters, buckets, limits, group, sparse, cap, *rest):
+            count = len(parameters)
+            if len({machine.place(parameter) for parameter in parameters}) > 1:
+                buckets, limits, cap = [[n] for n in reversed(range(count))], [1] * count, 1
+                rest = (*rest[:3], cap, *rest[4:])  # the first bucket's, too, when they are rebuilt
+            super().__init__(parameters, buckets, limits, group, sparse, cap, *rest)
+
+    return Reducer
 
 
 def waited(machine: Machine, original: Callable) -> Callable:

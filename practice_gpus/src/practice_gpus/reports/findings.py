@@ -175,10 +175,10 @@ def waits(facts: dict) -> Iterator[Any]:
     """
     steps = facts["steps"]
     found: dict = {}
-    for reason, file, line, count, _, moments, inside, idle in facts["waits"]:
+    for reason, file, line, count, _, moments, inside, idle, ranks in facts["waits"]:
         times = moments if reason == "print" else count  # printing asks for each number
-        often = steps and times >= NOTED and moments >= facts["ranks"] * max(2, steps / 2)
-        prepared = steps and " in " in reason and moments <= facts["ranks"]  # PyTorch's own, once
+        often = steps and times >= NOTED and moments >= ranks * max(2, steps / 2)
+        prepared = steps and " in " in reason and moments <= ranks  # PyTorch's own, once
         inner = times - idle >= INNER * moments and not prepared
         if reason not in QUIET and file and not inside[0] and (often or inner):
             call, fix = advice(reason, file, line)
@@ -186,9 +186,9 @@ def waits(facts: dict) -> Iterator[Any]:
             loop = statements.loop(file, line) if fix == READ_LATER else None
             rows = found.setdefault((file, fix, loop.lineno if loop else whole), {})
             first, before = rows.get((whole, call), (line, 0))
-            rows[whole, call] = min(first, line), before + count
+            rows[whole, call] = min(first, line), before + count // ranks
     for (file, fix, _), rows in found.items():
-        count = sum(count for _, count in rows.values()) // facts["ranks"]
+        count = sum(count for _, count in rows.values())
         ratio = f" in {steps} step{'s' * (steps != 1)}" if steps else ""
         lines = {line: call for (_, call), (line, _) in sorted(rows.items())}
         several = len(lines) > 1
@@ -243,11 +243,10 @@ def shown(calls: Any, whole: Any) -> Any:
 
 def copies(facts: dict) -> Iterator[Any]:
     """Lines that copy a few bytes, or a constant, again and again."""
-    steps = facts["steps"] * facts["ranks"]
     waiting = {tuple(row[1:3]) for row in facts["waits"]}
-    for direction, file, line, count, total, moments, inside, _ in facts["copies"]:
+    for direction, file, line, count, total, moments, inside, _, ranks in facts["copies"]:
         mean = total / count
-        most_steps = moments >= max(steps / 2, facts["ranks"] * min(facts["steps"], 2))
+        most_steps = moments >= ranks * max(facts["steps"] / 2, min(facts["steps"], 2))
         tiny = mean <= FEW or is_constant(file, line)
         small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
         repeated = count >= NOTED and most_steps
@@ -259,7 +258,7 @@ def copies(facts: dict) -> Iterator[Any]:
             and (tiny and repeated or small)
             and not (theirs or is_batch(file, line))
         ):
-            text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // facts['ranks']} times"
+            text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // ranks} times"
             yield finding(
                 "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
             )
@@ -282,12 +281,11 @@ def is_constant(file: str, line: int) -> bool:
 
 def again(facts: dict) -> Iterator[Any]:
     """Lines that copy a tensor which was copied before, in each step."""
-    steps = facts["steps"] * facts["ranks"]
-    for _, file, line, count, total, moments, inside, _ in facts["again"]:
+    for _, file, line, count, total, moments, inside, _, ranks in facts["again"]:
         mean = total / count
-        often = count >= NOTED and moments >= max(steps / 2, NOTED)
+        often = count >= NOTED and moments >= max(ranks * facts["steps"] / 2, NOTED)
         if file and not inside[0] and mean > FEW and often:
-            times = count // facts["ranks"] + 1
+            times = count // ranks + 1
             text = f"`{source(file, line)}` copies the same {size(mean)} {times} times"
             yield finding("again", file, line, text, "copy it once, before the loop")
 

@@ -233,8 +233,8 @@ def facts(recorder: Recorder, ending: dict) -> dict:
 
 
 def row(key: tuple, entry: list) -> list:
-    """[event, file, line, count, bytes, in how many steps, [framework, its function], how many were idle]."""
-    return [*key[:3], *entry[:3], list(key[3]), entry[4]]
+    """[event, file, line, count, bytes, in how many steps, [framework, its function], how many were idle, ranks]."""
+    return [*key[:3], *entry[:3], list(key[3]), entry[4], entry[5] if len(entry) > 5 else 1]
 
 
 def device(memory: Memory) -> dict:
@@ -341,9 +341,9 @@ def standing(all_facts: list) -> list:
 def summed(rows: Any) -> Any:
     """Rows of the same place as one."""
     table: dict = {}
-    for event, file, number, count, size, moments, inside, idle in rows:
-        entry = table.setdefault((event, file, number, tuple(inside)), [0, 0, 0, 0, 0])
-        amounts = (count, size, moments, 0, idle)
+    for event, file, number, count, size, moments, inside, idle, ranks in rows:
+        entry = table.setdefault((event, file, number, tuple(inside)), [0] * 6)
+        amounts = (count, size, moments, 0, idle, ranks)
         for place, amount in enumerate(amounts):
             entry[place] += amount
     return [row(*each) for each in table.items()]

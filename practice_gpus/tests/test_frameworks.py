@@ -73,6 +73,9 @@ TENSORS = """
             out = attention(each, each, each, is_causal=True)
             out.sum().backward()
         torch.testing.assert_close(heads.grad.full_tensor(), whole.grad)
+        counts = torch.tensor([3, -4]).cuda() + rank
+        dist.all_reduce(counts, op=dist.ReduceOp.AVG)
+        assert counts.tolist() == [3, -3], "Lightning's mean of a count, for which gloo has none"
         print("right", flush=True)
         dist.destroy_process_group()
 

@@ -48,6 +48,25 @@ def origin() -> tuple | None:
     return None
 
 
+def taker() -> tuple:
+    """(what `origin` gives, what a file of PyTorch on the way to here takes memory for, or "")."""
+    frame: FrameType | None = sys._getframe(2)
+    owner = ""
+    while frame is not None:
+        code = frame.f_code
+        if is_own(code.co_filename):
+            return (code, frame.f_lasti), owner
+        owner = owner or owner_of(code.co_filename)
+        frame = frame.f_back
+    return None, owner
+
+
+@functools.cache
+def owner_of(name: str) -> str:
+    """What a file of PyTorch takes memory of its own for, or ""."""
+    return OWNERS.get(os.path.basename(name), "")
+
+
 def depth() -> Any:
     """The `stacklevel` with which the caller's `warnings.warn` names the innermost line of a person's own; 1 without any."""
     frame: FrameType | None = sys._getframe(1)
@@ -83,10 +102,10 @@ def within() -> list:
     return codes
 
 
-def first_of(table: dict, codes: list) -> str:
-    """What ``table`` says of the first file among ``codes`` that it knows, or ""."""
+def purpose(codes: list) -> str:
+    """What the first file among ``codes`` waits for of which that is known, or ""."""
     names = (os.path.basename(code.co_filename) for code in codes)
-    return next((table[name] for name in names if name in table), "")
+    return next((PURPOSES[name] for name in names if name in PURPOSES), "")
 
 
 def framework(codes: list) -> tuple[str, str]:

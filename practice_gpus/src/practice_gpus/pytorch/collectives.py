@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from practice_gpus.machine import NO_BACKEND, tell_refused
 from practice_gpus.pytorch import dtensors
+from practice_gpus.pytorch.operators import tensors
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -148,3 +149,27 @@ def premultiply(call: Call, position: int) -> None:
     else:
         tree_map_only(torch.Tensor, lambda t: t.mul_(scale), args[source])
     call.args = tuple(args)
+
+
+def averages(call: Call) -> Callable | None:
+    """What makes a mean of integers, which NCCL has and gloo has not, of their sum's result; None for other calls."""
+    boxes = {
+        v._type().name(): n for n, v in enumerate(call.args) if isinstance(v, torch.ScriptObject)
+    }
+    place, kind = boxes.get("ReduceOp"), torch.distributed.ReduceOp
+    targets = tensors(call.args[0])
+    integers = targets and not (targets[0].is_floating_point() or targets[0].is_complex())
+    if place is None or not integers or "allreduce" not in call.fact.name:
+        return None
+    if kind.unbox(call.args[place]).op != kind.AVG:
+        return None
+    count = torch.distributed.ProcessGroup.unbox(call.args[boxes["ProcessGroup"]]).size()
+    call.args = (*call.args[:place], kind(kind.SUM).boxed(), *call.args[place + 1 :])
+
+    def divided(out):
+        torch.distributed.Work.unbox(out[1]).wait()
+        for target in targets:
+            torch.div(target, count, rounding_mode="trunc", out=target)
+        return out
+
+    return divided

@@ -278,9 +278,10 @@ def in_child(gpus: Any) -> None:
         if os.getpid() == process and os.path.isdir(folder):
             found = facts(recorder, ending)
             found["standing"] = standing
-            with open(f"{path}.part", "w", encoding="utf-8") as file:
-                json.dump(found, file)
-            os.replace(f"{path}.part", path)
+            with contextlib.suppress(FileNotFoundError):  # the parent has ended meanwhile
+                with open(f"{path}.part", "w", encoding="utf-8") as file:
+                    json.dump(found, file)
+                os.replace(f"{path}.part", path)
 
     def stands(where):
         if where:

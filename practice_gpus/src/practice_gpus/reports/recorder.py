@@ -17,17 +17,16 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from practice_gpus.machine import (
-    OWNERS,
-    PURPOSES,
     Observer,
     block_of,
     cause,
-    first_of,
     framework,
     inner,
     line,
     origin,
+    purpose,
     storage_of,
+    taker,
     within,
 )
 from practice_gpus.reports import leaks
@@ -164,9 +163,9 @@ class Recorder(Observer):
 
     def taking(self, allocator: Allocator, block: Block) -> None:
         """A block is being taken: from where, when, and what it probably is for."""
-        block.origin = origin()
+        block.origin, owner = taker()
         block.step = self.steps or -self.turn(block.origin)
-        block.kind = self.purpose_of(block.label)
+        block.kind = self.purpose_of(block.label, owner)
         self.taken += 1
         if not self.steps and self.taken >= FIRST_LOOK and is_due(self.taken):
             self.settle()
@@ -178,13 +177,12 @@ class Recorder(Observer):
         self.turns[key] = self.turns.get(key, 0) + 1
         return self.turns[key]
 
-    def purpose_of(self, label: str) -> str:
+    def purpose_of(self, label: str, owner: str) -> str:
         """What memory is for that the operator ``label`` takes, as far as it can be told now."""
         arriving = self.arriving
         self.arriving = False
         behind = in_backward() >= 0
         self.fresh |= behind
-        owner = first_of(OWNERS, within())
         if owner or self.stepping:
             return owner or "optimizer"
         if arriving or not label or label in FACTORIES:
@@ -253,8 +251,8 @@ class Recorder(Observer):
             reason = "set-up"
         elif reason == "h2d":
             reason = "pinned" if self.pinned else "h2d"
-        elif first_of(PURPOSES, codes):
-            reason = first_of(PURPOSES, codes)
+        elif purpose(codes):
+            reason = purpose(codes)
         elif any(code.co_name == "__format__" for code in codes):
             reason = "print"
         elif cause(codes) and not framework(codes)[0]:

@@ -116,7 +116,7 @@ def waits(facts: Any) -> Any:
     rows = [row for row in facts["waits"] if row[0] != "set-up"]
     rows.sort(key=lambda row: -row[3])
     lines = [f"waits     {sum(row[3] for row in rows)} in all"] if rows else []
-    for reason, file, line, count, _, _, package, _ in rows[:5]:
+    for reason, file, line, count, _, _, package, *_ in rows[:5]:
         note = NOTES.get(reason, "")
         inside = ", ".join(filter(None, package)) or reason.partition(" in ")[2]
         note = f"in {inside}" if inside else note

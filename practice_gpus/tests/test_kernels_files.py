@@ -195,6 +195,14 @@ def test_a_bad_file_gets_one_sentence_with_its_line(words, tmp_path):
     assert words.partition("; what")[2] in str(raised.value).splitlines()[0]
 
 
+def test_a_lambda_marked_for_the_device_is_taken():
+    """nvcc takes it under --extended-lambda, which NVRTC hasn't: what a kernel defines runs on the GPU anyway."""
+    text = "__global__ void k(int* x) { auto f = [=] __host__ __device__ (int v) { return v + 2; }; x[0] = f(3); }"
+    x = torch.zeros(1, dtype=torch.int32)
+    kernels.run(kernels.compile(text, "k", threads=32), 1, 1, x)
+    assert x.item() == 5
+
+
 def test_two_kernels_of_one_name_are_both_named():
     text = "__global__ void k(int a) {}\n__global__ void k(float a) {}"
     with pytest.raises(

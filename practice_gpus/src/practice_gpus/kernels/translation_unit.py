@@ -16,6 +16,7 @@ from practice_gpus.kernels.declarations import ANGLES, CONDITION, Reader, templa
 from practice_gpus.kernels.errors import CompileError
 
 INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^">]+)[">]')
+LAMBDA = re.compile(r"(?<=\])(\s*(?:__host__|__device__|__forceinline__)\b)+(?=\s*[({])")
 QUALIFIERS = {"const", "volatile", "__restrict__", "__restrict", "restrict", "__grid_constant__"}
 QUALIFIERS |= {"struct", "typename", "register"}
 CONSTANTS = {"const", "constexpr", "namespace"}
@@ -292,6 +293,7 @@ def _symbols(declaration):
 
 def _render(text, cuts):
     """Return the text without its `cuts`, [(declaration, what stays of it)]; lines keep their numbers."""
+    text = LAMBDA.sub(lambda found: re.sub(r"\S", " ", found[0]), text)  # NVRTC takes them without
     parts, place = [], 0
     for each, stays in cuts:
         start, end = each.tokens[0].start, each.tokens[-1].end

@@ -12,6 +12,7 @@ import runpy
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from practice_gpus.clock import Forecast
     from practice_gpus.reports.recorder import Memory
 
+RUNNING = ".on"  # the end of the name of a file that is there while a child runs
+PATIENCE = 5  # seconds for which a report waits for children
 TABLES = ("copies", "waits", "refusals", "again")  # of a recorder
 REAL = "These GPUs are real: the program runs on them, and there is no report. CUDA_VISIBLE_DEVICES= hides them."
 
@@ -120,6 +123,8 @@ def report(
             ):
                 ending = execute(program, module)
                 own_facts = facts(recorder, ending)
+                if ending["outcome"] in ("done", "enough"):
+                    await_children(folder)
         reserved = max(memory.reserved for memory in recorder.memory)
         step = clock_steps.forecast(recorder.pace.steps, card, reserved) if card else None
         shown = clock_steps.summary(step) if step else None
@@ -273,6 +278,8 @@ def in_child(gpus: Any) -> None:
 
     process = os.getpid()
     path = os.path.join(folder, f"{process}.json")
+    with open(f"{path}{RUNNING}", "w"):
+        pass
 
     def leave(standing=None):
         if os.getpid() == process and os.path.isdir(folder):
@@ -292,10 +299,34 @@ def in_child(gpus: Any) -> None:
 
     def ended():
         leave(watch.at_end())
+        if os.getpid() == process:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(f"{path}{RUNNING}")
 
     watch = hangs.Standing(recorder, stands).start()
     sys.excepthook = note
     atexit.register(ended)
+
+
+def await_children(folder: str) -> None:
+    """Let processes that a program leaves behind, such as Lightning's other ranks, come to their end."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        left = glob.glob(os.path.join(folder, f"*{RUNNING}"))
+        if not any(lives(int(os.path.basename(path).partition(".")[0])) for path in left):
+            break
+        time.sleep(0.05)
+
+
+def lives(process: int) -> bool:
+    """Whether there is such a process."""
+    if os.name == "nt":  # where this signal would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
 
 
 def read(folder: str) -> Iterator[Any]:

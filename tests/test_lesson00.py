@@ -16,7 +16,7 @@ def test_the_slider_of_cards_shows_what_the_lesson_says():
         and "98 photos per second on the T4" in answer["because"]
     )
     spec = answer["chart"].spec
-    took = {(row["doubled"], row["card"]): row["speed"] for row in spec["data"]["values"]}
+    took = {(row["nth"], row["card"]): row["speed"] for row in spec["data"]["values"]}
     assert took[0, "V100"] == pytest.approx(took[0, "T4"], rel=0.05)
     assert took[8, "V100"] == pytest.approx(3 * took[8, "T4"], rel=0.05)
     assert all(10 < 1000 * 2**n / took[n, "V100"] < 11.5 for n in range(4))
@@ -25,22 +25,17 @@ def test_the_slider_of_cards_shows_what_the_lesson_says():
 
 
 @pytest.mark.parametrize(
-    ("speeds", "actual", "larger"),
+    ("speeds", "actual", "took"),
     [
-        ({1: 430, 25: 2800, 400: 2000}, "less than half as many", "400 are no faster"),
-        (
-            {1: 1000, 25: 9000, 400: 27000},
-            "less than half as many",
-            "400 are only 3.0 times as fast",
-        ),
-        ({1: 90, 25: 100, 400: 100}, "about as many", "400 are no faster"),
-        ({1: 300, 25: 100, 400: 100}, "more", "400 are no faster"),
+        ({1: 430, 25: 2800}, "less than half as many", "took most"),
+        ({1: 90, 25: 100}, "somewhat fewer", "took little"),
+        ({1: 300, 25: 100}, "as many or more", "took little"),
     ],
 )
-def test_the_answer_about_one_image_is_that_of_the_learners_cpu(speeds, actual, larger):
+def test_the_answer_about_one_image_is_that_of_the_learners_cpu(speeds, actual, took):
     """Else a fast or a busy machine would be told another one's answer."""
     answer = figures00.compare_sizes(speeds)
-    assert answer["actual"] == actual and larger in answer["because"]
+    assert answer["actual"] == actual and took in answer["because"]
 
 
 def test_verdicts_change_in_one_place_while_it_trains(monkeypatch):

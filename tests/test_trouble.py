@@ -1,10 +1,11 @@
-"""`lab` in trouble: a full disk, many at once: nothing is lost."""
+"""`lab` in trouble: a full disk, many at once: nothing is lost. A page in trouble: what hides a package is named."""
 
 import errno
 
 import pytest
 
 from course import files
+from course.show import newkernel
 from course.tools import _copies, lab
 
 
@@ -48,3 +49,24 @@ def test_a_disk_that_fills_while_copying_is_said_and_gone_on_with(
     mine = lab.copies()
     assert {path.read_text() for path in mine.glob("[0-9]*.ipynb")} == {"first text"}
     assert len(list(mine.glob("[0-9]*.ipynb"))) == 2 and (mine / _copies.RECORD).is_file()
+
+
+def test_a_file_beside_the_page_that_hides_a_package_is_named(tmp_path, capsys, monkeypatch):
+    """ "No module named 'torch.nn'; 'torch' is not a package" tells a learner with a torch.py nothing."""
+    for name in ("torch", "random", "mine"):
+        (tmp_path / f"{name}.py").write_text("")
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "helpers/__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [file.name for file in newkernel.in_the_way(tmp_path)]
+    assert found == ["helpers", "random.py", "torch.py"]
+
+    class Shell:
+        def showtraceback(self, trouble, tb_offset=None):
+            print(trouble[1])
+
+    error = ModuleNotFoundError("No module named 'torch.nn'; 'torch' is not a package")
+    newkernel._explained(Shell(), type(error), error, None)
+    told = capsys.readouterr().out
+    assert f"{tmp_path / 'torch.py'} stands beside this page" in told and "mine.py" not in told

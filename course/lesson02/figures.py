@@ -21,6 +21,8 @@ def first_picture():
     figure, words = draw_homes(homes, "x + y fails: its two tensors are in two memories")
     look = {"ha": "center", "va": "center", "fontsize": 15, "weight": "bold"}
     figure.axes[0].text(6.37, 1.05, "✗", color=plots.TROUBLE, **look)
+    for link in (3.07, 6.37):
+        figure.axes[0].text(link, 0.5, "PCIe", color=plots.COPY, fontsize=9, ha="center")
     return figure, f"{words} x + y fails."
 
 

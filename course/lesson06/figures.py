@@ -28,7 +28,7 @@ def _found():
 def first_picture():
     """Return (Figure, alternative text): one batch through two GPUs, and through one whose gradient is asked for."""
     first, second, _ = _found()
-    title = "Half a batch each, two gradients. Which one would the whole batch give?"
+    title = "Half a batch each, two gradients. What would the whole batch give?"
     figure, axes = _split(title, (f"{first:+.4f}", f"{second:+.4f}", "?"))
     _note(axes, 57, 36, "one number of the gradient")
     alt = f"A batch of six samples. GPU 0 takes three and finds a gradient of {first:+.4f}, GPU 1 the others and "

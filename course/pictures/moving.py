@@ -69,7 +69,7 @@ def ring_all_reduce(ranks: int = 4) -> Picture:
             for rows in zip(holds, came, strict=True)
         ]
         adds = step < ranks - 1
-        half = f"{'reduce-scatter: add' if adds else 'all-gather: keep'} what comes"
+        half = f"{'first half: add' if adds else 'second half: keep'} what comes"
         sent = f"Each GPU has sent {(step + 1) / ranks:.3g} × its gradients so far."
         picture.frame(f"Step {step + 1}, {half}. {sent}", _ring_boxes(holds, came))
     return picture

@@ -1,14 +1,16 @@
 """What a kernel of the course's JupyterLab has from its start (`labconfig/kernels`), an extension of IPython.
 
 Where a name is missing that an earlier cell of the page makes, it says how to go on: after a restart and on the second day,
-a kernel knows nothing of what stands above.
+a kernel knows nothing of what stands above. Where an import fails because of a file beside the page, it names the file.
 """
 
 import ast
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ WAY = "Run › Run All Above Selected Cell"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Have `shell` help where a name is missing."""
-    shell.set_custom_exc((NameError,), _explained)
+    """Have `shell` help where a name is missing, and where an import fails."""
+    shell.set_custom_exc((NameError, ImportError), _explained)
 
 
 def _explained(shell, kind, error, trace, tb_offset=None):
@@ -32,6 +34,21 @@ def _explained(shell, kind, error, trace, tb_offset=None):
         then = f"In the menu: {WAY}."
         content = panel.Content("open", f"{name} is made further up", told, then)
         show.page(panel.as_html(content), panel.as_text(content))
+    for file in in_the_way(Path.cwd()) if isinstance(error, ImportError) else ():
+        print(f"{file} stands beside this page, so Python takes it for another {file.stem!r}.")
+        print("Rename it, restart the kernel, and run all cells.")
+
+
+def in_the_way(folder: Path) -> list[Path]:
+    """The files and folders of `folder` that were imported, or would be, in place of a package or module of that name."""
+    own = {"", str(folder)}
+    path = [entry for entry in sys.path if entry not in own]
+    found = [*folder.glob("*.py"), *(file.parent for file in folder.glob("*/__init__.py"))]
+    return [
+        file
+        for file in sorted(found)
+        if file.stem in sys.stdlib_module_names or PathFinder.find_spec(file.stem, path)
+    ]
 
 
 def page() -> Path | None:

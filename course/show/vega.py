@@ -27,7 +27,7 @@ def slider(
     label: str | None = None,
     low: float = 0,
 ) -> dict:
-    """Return the parameter `name`, a slider from `low` to `high`."""
+    """Return the parameter `name`, a slider from `low` to `high`; no number stands beside one that is named "nth"."""
     bind = {"input": "range", "min": low, "max": high, "step": step or high / 100}
     return {"name": name, "value": start, "bind": {**bind, "name": f"{label or name} "}}
 
@@ -85,6 +85,9 @@ def config_of_course() -> dict:
             "color": plots.INK,
             "offset": 12,
             "frame": "bounds",
+            "subtitleColor": plots.INK,
+            "subtitleFontSize": 13,
+            "subtitlePadding": 8,
         },
         "axis": {
             **text,
@@ -185,6 +188,7 @@ _EMBED = {
         ".vega-embed>svg,.vega-embed>.chart-wrapper{border-radius:10px}"
         ".vega-embed .vega-bindings,.vega-embed .vega-bind label{display:flex;width:100%;gap:12px}"
         ".vega-embed .vega-bind{flex:1}.vega-bind input[type=range]{flex:1}"
+        ".vega-bind input[name=nth]~:last-child{display:none}"
         ".jp-OutputArea-output .vega-embed svg{border-radius:10px;max-width:100%}"
         "#vg-tooltip-element{font:12px Verdana,sans-serif;padding:8px;border-radius:6px;"
         "position:fixed;z-index:1000;visibility:hidden;background:#fff;color:#1f2530;"

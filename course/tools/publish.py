@@ -14,7 +14,7 @@ from course.tools import ROOT, _notebooks
 HELP = "stamp address, badges, links and README's table; --check says what is stale"
 PICTURES = {"Colab": "https://colab.research.google.com/assets/colab-badge.svg"}
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
-ALONE = "# No module named helpers? Open the course with: python3 lab.py\n"
+ALONE = "# ModuleNotFoundError? Open the course with: python3 lab.py\n"
 BRING = """\
 try:
     import helpers
@@ -24,7 +24,7 @@ except ImportError:  # on Colab and Kaggle; the whole course: https://github.com
 """
 # What a set-up cell may begin with: one of these two
 SETUP = re.compile(
-    r"\A# No module .*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
+    r"\A# ModuleNotFoundError.*\n|\Atry:\n    import helpers\nexcept ImportError:.*\n    %pip .*\n+"
 )
 TEXTS = (
     *("README.md", "CITATION.cff", "notebooks/INSTRUCTORS.md", "course/pages.py"),

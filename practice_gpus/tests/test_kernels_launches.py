@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -113,6 +114,33 @@ def test_products_by_triton_s_cublas_are_pytorch_s():
         torch.testing.assert_close(c, a @ b.T)
         blas.gemm(a, b, c, c, 2.0, -1.0)
         torch.testing.assert_close(c, a @ b.T)
+
+
+@triton.jit
+def bomb(x, out, KIND: tl.constexpr):
+    total = 0.0
+    if KIND == "unrolled":
+        for step in tl.static_range(10_000_000):
+            total += step
+        tl.store(out, total)
+    else:
+        places = tl.arange(0, 1024)
+        tile = places[:, None] * 1024 + places
+        tl.store(out + tile, tl.sort(tl.trans(tl.load(x + tile))))
+
+
+@pytest.mark.parametrize("kind", ["unrolled", "large"])
+def test_a_launch_that_would_compile_for_minutes_ends_in_time(kind):
+    """A tile of 1024 x 1024 took Triton ten minutes, in which nothing could be done."""
+    x = torch.zeros(1024, 1024)
+    with kernels.launches(compile_limit=2) as seen:
+        before = time.monotonic()
+        with pytest.raises(kernels.CompileTimeout, match="bomb: no code after 2 seconds"):
+            bomb[(1,)](x, x, kind)
+        assert time.monotonic() - before < 10 and not seen
+    with kernels.launches() as seen:
+        convert[(1,)](x, x, torch.zeros(4, dtype=torch.int32), 4, BLOCK=4)
+    assert seen, "what comes next compiles again"
 
 
 def test_an_author_can_say_what_a_kernel_must_not_cost(kernel_counts):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import pickle
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -18,10 +21,16 @@ from practice_gpus.kernels.worker import nvrtc_libraries
 
 LOCK = threading.Lock()
 RUNNING: list = []  # the process, where there is one
+TOO_LONG = "{}: no code after {:g} seconds; try smaller tiles, fewer unrolled loops or more warps"
 NEEDED = {
     "triton": "Triton has no build for this machine, or isn't installed (Linux: pip install triton)",
+    "stages": "Triton isn't whole",
     "cuda": "NVRTC isn't installed (Linux: pip install triton nvidia-cuda-nvrtc cuda-bindings)",
 }
+
+
+if hasattr(os, "register_at_fork"):  # two processes would read one another's answers
+    os.register_at_fork(after_in_child=RUNNING.clear)
 
 
 def ask(request: dict, limit: float) -> dict:
@@ -77,7 +86,7 @@ def _process():
         f"import runpy; runpy.run_path({str(worker)!r}, run_name='__main__')",
     ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    RUNNING.append(subprocess.Popen(command, bufsize=0, **pipes))
+    RUNNING.append(subprocess.Popen(command, bufsize=0, start_new_session=True, **pipes))
     atexit.register(_end)
     return RUNNING[0]
 
@@ -85,7 +94,8 @@ def _process():
 def _end():
     while RUNNING:
         process = RUNNING.pop()
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # ptxas and nvdisasm, too
         process.wait()
         process.stdin.close()
         process.stdout.close()
@@ -103,9 +113,7 @@ def _bytes(process, count, deadline, limit, name):
         ready, _, _ = select.select([process.stdout], [], [], max(0, deadline - time.monotonic()))
         if not ready:
             _end()
-            raise CompileTimeout(
-                f"{name}: no code after {limit:g} seconds; try smaller tiles or more warps"
-            )
+            raise CompileTimeout(TOO_LONG.format(name, limit))
         part = process.stdout.read(count - len(found))
         if not part:
             _end()

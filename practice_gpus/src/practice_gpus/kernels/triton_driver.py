@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
+from practice_gpus.kernels import triton_stages
 from practice_gpus.kernels.cards import multiprocessor
 from practice_gpus.kernels.compiler import Compiled
 from practice_gpus.kernels.errors import Unsupported
 from practice_gpus.kernels.interpreter import COLLECTORS, run
 from practice_gpus.kernels.result import Result
-from practice_gpus.kernels.worker import inspect
 
 CARD = "A100"
-LIMIT = 600.0  # seconds for one launch
+LIMIT = 600.0  # seconds for the run of one launch
 LIMITS = [LIMIT]
 NO_GPU = (
     "0 active drivers: no GPU is here that Triton could use. Turn practice GPUs on, as in `with practice_gpus():`, or launch "
@@ -53,10 +53,13 @@ SESSION: list = [Cpu]  # the practice GPUs that are on, the innermost last
 
 
 @contextlib.contextmanager
-def launches(card: str = CARD, limit: float = LIMIT) -> Iterator[list[Result]]:
+def launches(
+    card: str = CARD, limit: float = LIMIT, compile_limit: float = triton_stages.LIMIT
+) -> Iterator[list[Result]]:
     """Collect a `Result` for each kernel that is launched or run in here; Triton's are compiled for `card`.
 
-    `limit` in seconds for one launch. With practice GPUs on it takes their tensors, else the CPU's. Raises CompilerMissing where Triton isn't installed.
+    `limit` in seconds for one run, `compile_limit` for one compilation by Triton. With practice GPUs on it takes their
+    tensors, else the CPU's. Raises CompilerMissing where Triton isn't installed.
     """
     from practice_gpus.kernels.client import need
 
@@ -66,11 +69,13 @@ def launches(card: str = CARD, limit: float = LIMIT) -> Iterator[list[Result]]:
     found: list[Result] = []
     COLLECTORS.append((card, found))
     LIMITS.append(limit)
+    triton_stages.LIMITS.append(compile_limit)
     try:
         yield found
     finally:
         COLLECTORS.remove((card, found))
         LIMITS.remove(limit)
+        triton_stages.LIMITS.remove(compile_limit)
 
 
 def install() -> None:
@@ -80,6 +85,7 @@ def install() -> None:
     if triton.runtime.driver._active is None:
         triton.runtime.driver.set_active(Driver())
         _change_tuning()
+        triton_stages.install(counts_launches)
 
 
 @functools.cache
@@ -263,7 +269,7 @@ class Utilities:
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple:
         """Return (module, function, registers, spills, threads at most); the function is what its machine code shows."""
-        found = inspect(binary, "", "")
+        found = triton_stages.inspected(name, binary)
         return binary, found, found["registers"], found["stack"] // 4, 1024
 
     def unload_module(self, module: Any) -> None:

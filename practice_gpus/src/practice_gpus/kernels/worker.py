@@ -18,6 +18,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+DIAGNOSIS = re.compile(r"\b(error: .+)")
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 INSTRUCTION = re.compile(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);")
 LABEL = re.compile(r"(\.L_\w+):")
@@ -49,6 +50,38 @@ def compile_triton(request: dict) -> dict:
     found = {"ptx": done.asm["ptx"], "ttgir": done.asm["ttgir"], "dynamic": done.metadata.shared}
     found |= {"threads": done.metadata.num_warps * 32, "entry": request["name"], "symbols": {}}
     return found | inspect(done.asm["cubin"], "", "kernel.py")
+
+
+def compile_stages(request: dict) -> dict:
+    """Return what each stage of Triton's compiler makes of a module of its first dialect, as a dict."""
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget, Language
+    from triton.compiler.compiler import make_backend
+    from triton.runtime.errors import PTXASError
+
+    backend = make_backend(GPUTarget("cuda", request["capability"], 32))
+    options = backend.parse_options(request["options"])
+    context = ir.context()
+    stages: dict = {}
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    with tempfile.NamedTemporaryFile("w", suffix=".ttir") as file:
+        file.write(request["text"])
+        file.flush()
+        module = ir.parse_mlir_module(file.name, context)
+    module.context = context
+    backend.add_stages(stages, options, Language[request["dialect"]])
+    found: dict = {"refused": ""}
+    metadata = dict(options.__dict__)
+    try:
+        for name, make in stages.items():
+            module = make(module, metadata)
+            found[name] = module if isinstance(module, bytes) else str(module)
+    except PTXASError as error:
+        found["refused"] = str(error)
+    before = options.__dict__
+    new = {key: metadata[key] for key in metadata if metadata[key] != before.get(key, metadata)}
+    return found | {"metadata": new}
 
 
 def compile_cuda(request: dict) -> dict:
@@ -132,10 +165,11 @@ def cuda_headers() -> list[str]:
     return [str(path) for folder in found for path in (folder, folder / "cccl")]
 
 
-def inspect(cubin: bytes, name: str, file: str) -> dict:
+def inspect(cubin: bytes, name: str, file: str, limit: float | None = None) -> dict:
     """Return registers, stack, static shared memory and SASS of a kernel in a cubin, by NVIDIA's own tools.
 
-    `name` is the kernel's, "" where it is the only one; `file` that of its source.
+    `name` is the kernel's, "" where it is the only one; `file` that of its source. Raises subprocess.TimeoutExpired
+    where a tool takes longer than `limit` seconds.
     """
     import triton
 
@@ -143,8 +177,8 @@ def inspect(cubin: bytes, name: str, file: str) -> dict:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(cubin)
         binary.flush()
-        usage = _output(tools / "cuobjdump", "-res-usage", binary.name)
-        code = _output(tools / "nvdisasm", "-gi", "-c", binary.name)
+        usage = _output(limit, tools / "cuobjdump", "-res-usage", binary.name)
+        code = _output(limit, tools / "nvdisasm", "-gi", "-c", binary.name)
     for function, *numbers in USAGE.findall(usage):
         if name in ("", function):
             registers, stack, static = map(int, numbers)
@@ -175,15 +209,27 @@ def _instructions(code, name, file):
     return found, loops
 
 
-def _output(*command):
-    return subprocess.run(command, text=True, capture_output=True, check=True).stdout
+def _output(limit, *command):
+    return subprocess.run(command, text=True, capture_output=True, check=True, timeout=limit).stdout
+
+
+MAKE = {"triton": compile_triton, "stages": compile_stages, "cuda": compile_cuda}
 
 
 def answer(request: dict) -> tuple:
-    """Return ("done", dict), or the kind of failure and its words."""
+    """Return ("done", dict), or the kind of failure and its words, with those that the compiler printed."""
+    with tempfile.TemporaryFile() as printed:
+        for stream in (1, 2):
+            os.dup2(printed.fileno(), stream)
+        kind, found = _answer(request)
+        printed.seek(0)
+        told = DIAGNOSIS.findall(printed.read().decode(errors="replace"))
+    return kind, "\n".join([found, *told[:3]]) if kind == "failed" else found
+
+
+def _answer(request):
     try:
-        make = compile_triton if request["language"] == "triton" else compile_cuda
-        return "done", make(request)
+        return "done", MAKE[request["language"]](request)
     except ImportError as error:
         return "missing", str(error)
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises goes to who asked
@@ -196,7 +242,6 @@ def main() -> None:
     os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"
     importlib.util.find_spec("triton") and __import__("triton.compiler")  # while nobody waits
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
     while head := requests.read(8):
         request = pickle.loads(requests.read(*struct.unpack("q", head)))
         data = pickle.dumps(answer(request))

@@ -202,7 +202,7 @@ def _python(args):
 
     with (
         practice_gpus(1, memory="16 GiB", real="hide"),
-        kernels.launches(args.card, args.limit) as seen,
+        kernels.launches(args.card, args.limit, args.limit) as seen,
     ):
         runpy.run_path(args.file, run_name="__main__")
     first: dict = {}

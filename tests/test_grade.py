@@ -127,6 +127,7 @@ HOSTILE = {
     "floods": FLOOD,
     "forks": "for _ in range(5):\n    if not os.fork():\n        os.setsid()\n        os.execlp('sleep', 'sleep', '3.14159e4')",
     "bombs": "for _ in range(300):\n    if not os.fork():\n        time.sleep(3.14159e4)",
+    "digs": "for _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
     "orphans": "subprocess.Popen('(sleep 3.14159e4 &) &', shell=True, start_new_session=True)\nos.kill(os.getppid(), 9)",
 }
 
@@ -135,7 +136,7 @@ HOSTILE = {
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_hostile_notebooks_cost_themselves_only_what_comes_after(submitted):
     """One wrote 4 GB into the grading process, one took back its own points, one left 40 processes behind; one filled the
-    machine with its own, which must end within the limit that a container sets.
+    machine with its own, which must end within the limit that a container sets; one's folders lost the table of the class.
     """
     imports = "import contextlib, os, signal, subprocess, time\n"
     before = psutil.Process().memory_info().rss

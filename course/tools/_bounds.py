@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections import defaultdict
@@ -42,18 +43,27 @@ def end_run(process: subprocess.Popen) -> None:
 
 def watch(listener: Thread, process: subprocess.Popen, home: str, job: dict) -> str:
     """Wait until a run has said all; return what it took too much of, or ''."""
-    free, last = shutil.disk_usage(home).free, time.monotonic() + job["seconds"]
+    disk = Path(home).parent  # the run can remove its home
+    free, last = shutil.disk_usage(disk).free, time.monotonic() + job["seconds"]
     while listener.is_alive() and time.monotonic() < last:
         listener.join(TICK)
         psutil.wait_procs(end(orphans()), timeout=0)  # else they stay, as zombies
-        own = trees([process.pid])
+        own = below(process.pid)
         if total(own, psutil.Process.num_threads) > TASKS:
             return f"ended, since it had more than {TASKS} processes and threads"
         if memory(own, most=job["memory"] * 10**9) > job["memory"] * 10**9:
             return f"ended, since its processes took more than {job['memory']} GB"
-        if free - shutil.disk_usage(home).free > DISK and size(home) > DISK:
+        if free - shutil.disk_usage(disk).free > DISK and size(home) > DISK:
             return f"ended, since it wrote more than {DISK // 10**9} GB"
     return ""
+
+
+def below(process: int) -> list[psutil.Process]:
+    """Return a process and all below it; this is quicker than `trees`."""
+    with suppress(psutil.Error):
+        root = psutil.Process(process)
+        return [root, *root.children(recursive=True)]
+    return []
 
 
 def trees(roots: Collection[int]) -> list[psutil.Process]:
@@ -95,10 +105,24 @@ def memory(processes: list[psutil.Process], most: int) -> int:
 def size(folder: str) -> int:
     """Return how many bytes the files below a folder take."""
     sum_ = 0
-    for path in Path(folder).rglob("*"):
-        with suppress(OSError):
-            sum_ += path.lstat().st_size
+    with suppress(RecursionError):
+        for path in Path(folder).rglob("*"):
+            with suppress(OSError):
+                sum_ += path.lstat().st_size
     return sum_
+
+
+@contextmanager
+def home() -> Iterator[str]:
+    """Give a folder for a run, and remove it, however deep what is in it may be."""
+    made = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    try:
+        yield made.name
+    finally:
+        try:
+            made.cleanup()
+        except RecursionError:
+            subprocess.run(["rm", "-rf", made.name], stderr=subprocess.DEVNULL)
 
 
 @contextmanager

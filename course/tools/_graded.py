@@ -58,7 +58,7 @@ def run(job: dict, container: list) -> tuple[list[Event], str]:
     line = [*container[:2], f"--name={name}", *container[2:]] if container else []
     said, ended = bytearray(), ""
     with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
+        _bounds.home() as home,
         nullcontext() if container else _bounds.group() as group,
     ):
         variables = {} if container else environment(ROOT, home)

@@ -110,6 +110,8 @@ def grade_one(path: Path, args: argparse.Namespace, container: list) -> dict:
         events, row["note"] = _graded.run(job, container)
     except (ValueError, OSError) as error:
         return {**row, "note": f"{error}"}
+    except Exception as error:  # costs this file, and not the table
+        return {**row, "note": f"not graded ({type(error).__name__}: {str(error)[:80]})"}
     checked = [set(CHECK.findall(cell)) for cell in cells]
     events = [event for event in events if event.cell in range(len(cells))]
     lone = {e.key for e in events if e.key and e.key[3:] not in checked[e.cell]}

@@ -195,7 +195,15 @@ def note(
     """Write `words` at the point `place`, `offset` points to its right (left where negative); `look` as of a text."""
     side = "center" if not offset[0] else "left" if offset[0] > 0 else "right"
     style = {"ha": side, "va": "center", "fontsize": 9, "color": INK, "annotation_clip": False}
-    axes.annotate(words, place, offset, textcoords="offset points", **{**style, **look})
+    halo = {} if look.get("color") in ("white", CARD) else _halo()
+    axes.annotate(words, place, offset, textcoords="offset points", **{**style, **halo, **look})
+
+
+def _halo():
+    """The look of a text that stays readable across lines of a grid or of data."""
+    from matplotlib.patheffects import withStroke
+
+    return {"path_effects": [withStroke(linewidth=3, foreground=CARD)]}
 
 
 def split(axes: Axes, x: float, left: str, right: str) -> None:
@@ -308,11 +316,8 @@ def lines(
 
 def label_ends(axes: Axes, gap: float = 13) -> None:
     """Write each labelled line's name at its right end, in its color, `gap` points apart at least."""
-    from matplotlib.patheffects import withStroke
-
     figure: Any = axes.figure
     figure.draw_without_rendering()
-    halo = {"path_effects": [withStroke(linewidth=3, foreground=CARD)]}  # over other lines
     ends = []
     for line in axes.get_lines():
         if len(line.get_xdata()) and not str(line.get_label()).startswith("_"):
@@ -322,7 +327,7 @@ def label_ends(axes: Axes, gap: float = 13) -> None:
     for height, point, line in sorted(ends, key=lambda end: end[0]):
         place = max(height, below + gap)
         below = place
-        words = {"color": line.get_color(), "fontsize": 9, "va": "center", **halo}
+        words = {"color": line.get_color(), "fontsize": 9, "va": "center", **_halo()}
         axes.annotate(
             str(line.get_label()), point, (8, place - height), textcoords="offset points", **words
         )

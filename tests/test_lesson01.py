@@ -26,10 +26,10 @@ def test_each_machine_shows_the_fact_that_gives_it_away(capsys):
     """Without its fact in the table a machine could only be guessed."""
     lesson01.show_machines()
     facts = {
-        "A": "built_for=None",
-        "B": "driver_cuda=None",
-        "C": "driver_cuda='11.4'",
-        "D": "visible='-1'",
+        "A": "driver_cuda='11.4'",
+        "B": "built_for=None",
+        "C": "visible='-1'",
+        "D": "driver_cuda=None",
     }
     told = capsys.readouterr().out.splitlines()
     for machine, (name, fact) in zip(told, facts.items(), strict=True):

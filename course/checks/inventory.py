@@ -53,14 +53,22 @@ def _item(idea, form):
 
 
 def ask(form: str) -> None:
-    """Show the questions of a form. What is chosen last counts; nothing says which answer is right."""
+    """Show the questions of a form, after a click. What is chosen last counts; nothing says which answer is right."""
     asked = items(form)
     if not show.inside_notebook():
         print(_still(asked)[1])
         return
     import ipywidgets
 
-    box = ipywidgets.VBox([_widget(number, item) for number, item in enumerate(asked, 1)])
+    begin = ipywidgets.Button(
+        description=f"Ask me {len(asked)} questions", layout={"width": "auto"}
+    )
+    box = ipywidgets.VBox([begin])
+
+    def opened(_):
+        box.children = [_widget(number, item) for number, item in enumerate(asked, 1)]
+
+    begin.on_click(opened)
     show.widget(box, *_still(asked))
 
 

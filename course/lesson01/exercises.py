@@ -75,10 +75,10 @@ class Machine(NamedTuple):
 
 
 SEEN = {
-    "A": Machine("a gaming laptop with an RTX 4060", None, "13.0", None),
-    "B": Machine("a freshly installed server with an A10", "13.0", None, None),
-    "C": Machine("the lab's workstation with a T4", "13.0", "11.4", None),
-    "D": Machine("a shared server with an L4", "13.0", "13.0", "-1"),
+    "A": Machine("the lab's workstation with a T4", "13.0", "11.4", None),
+    "B": Machine("a gaming laptop with an RTX 4060", None, "13.0", None),
+    "C": Machine("a shared server with an L4", "13.0", "13.0", "-1"),
+    "D": Machine("a freshly installed server with an A10", "13.0", None, None),
 }
 UNSEEN = {
     "E": Machine("a desktop with an RTX 3090", "12.8", "12.2", ""),

@@ -127,7 +127,7 @@ def _spec(rows: list[dict], jobs: list[Job]) -> dict[str, Any]:
     options = [job.name for job in jobs]
     bind = {"input": "select", "options": options, "name": "job "}
     order = {"field": "order", "op": "min", "order": "ascending"}
-    axis = {"labelLimit": 260, "title": None}
+    axis = {"labelLimit": 280, "labelPadding": 10, "title": None}
     y = {"field": "named", "type": "nominal", "axis": axis, "sort": order}
     minutes = "datum.fits ? format(datum.minutes, ',.2~r') : 'needs ' + datum.need + ' GiB'"
     common = [

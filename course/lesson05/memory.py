@@ -186,7 +186,7 @@ def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
     below = sum(sizes[part][top] for part in GROUND[:-1])
     place = (top, below + 0.4 * hill[top])
     if hill[top] > 0.06 * axes.get_ylim()[1]:
-        plots.note(axes, "activations", place, (0, 0), va="baseline")
+        plots.note(axes, "activations", place, (0, 0), va="baseline", path_effects=[])
 
 
 def source_line(frames: Sequence[dict[str, Any]]) -> str:

@@ -86,13 +86,14 @@ def _timeline(rows, forecast):
         "maxExtent": LABELS,
     }
     down = {"domain": [len(rows.labels), 0], "nice": False, "zero": False}
+    apart = {"labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 6}
     layers = [_blocks(rows, forecast), *_lines_to_kernels(rows), *_memory(rows)]
     return {
         "width": WIDTH,
         "height": ROW * len(rows.labels),
         **_block_data(rows),
         "encoding": {
-            "x": time("s", {"title": ["time (ms)", USE], "titleAnchor": "start"}),
+            "x": time("s", {"title": ["time (ms)", USE], "titleAnchor": "start", **apart}),
             "y": {"field": "top", "type": "quantitative", "scale": down, "axis": places},
         },
         "layer": [measured(len(rows.labels)), *layers],

@@ -28,6 +28,10 @@ CUDA = {
     "no second barrier": ("__shared__ float s[64];\n  float v = 0;\n  for (int p = 0; p < 4; p++) {\n"
                           "    s[t] = x[t] + p * t;\n    __syncthreads();\n    v += s[63 - t];\n  }\n  out[t] = v;",
                           64, kernels.Race, "s[t] = x[t] + p * t"),
+    "no barrier, one lane counts": ("__shared__ float s[64];\n  s[t] = x[t];\n  __syncwarp();\n"
+                                    "  float v = s[(t + 16) % 64];\n  out[t] = t % 32 == 30 ? v : 0;", 64, kernels.Race, "s[(t + 16)"),
+    "a shuffle from a lane that left": ("float v = x[t];\n  if (t < 20) out[t] = __shfl_down_sync(0xfffff, v, 8);", 32,
+                                        kernels.BarrierError, "__shfl_down_sync"),
     "all write one place": ("__shared__ float s[1];\n  s[0] = t;\n  __syncthreads();\n  out[t] = s[0];",
                             64, kernels.Race, "s[0] = t"),
     "no second barrier, ones": ("__shared__ float s[64];\n  float v = 0;\n  for (int p = 0; p < 4; p++) {\n"
@@ -281,6 +285,11 @@ ALLOWED = {  # name → (body, threads, blocks): correct, though two threads tou
                                              "  float v = s[t];\n  out[t] = t < 32 ? v : 1;", 64, 1),
     "a neighbor that is read and not used": ("float v[2];\n  for (int j = 0; j < 2; j++) v[j] = x[min(99, i + 64 * j)];\n"
                                              "  for (int j = 0; j < 2; j++) if (i + 64 * j < 100) x[i + 64 * j] = v[j] + 1;", 64, 1),
+    "lanes that left, not used": ("if (t % 32 < 20)\n    for (int o = 16; o; o /= 2) {\n"
+                                  "      float w = __shfl_down_sync(0xfffff, x[t], o); if (t % 32 + o < 20) out[t] += w; }", 64, 1),
+    "another warp's sums, not used": ("__shared__ volatile float s[80];\n  s[t] = x[t];\n  __syncwarp();\n"
+                                      "  for (int o = 16; o; o /= 2) { float w = s[t + o]; __syncwarp(); s[t] += w; __syncwarp(); }\n"
+                                      "  if (t % 32 == 0) out[t] = s[t];", 64, 1),
     "barriers with a number": ("__shared__ float s[128];\n  s[t] = t;\n"
                                "  asm volatile(\"bar.sync %0, 64;\" :: \"r\"(1 + t / 64));\n  out[t % 64] = 1; x[t % 100] = s[t ^ 32] * 0;", 128, 1),
 }  # fmt: skip
@@ -304,6 +313,28 @@ def test_an_output_is_written_whole_and_an_input_is_not():
     with pytest.raises(kernels.Uninitialized, match="line 3"):
         run_cuda("if (i < 100) out[i] += x[i];", 128, outputs=("out",))
     run_cuda("if (i < 100) { out[i] = x[i]; x[i] = 0; }", 128, outputs=("out",), inplace=("x",))
+
+
+def test_blocks_meet_at_a_barrier_of_the_grid():
+    """A cooperative launch: what all blocks wrote before it is there behind it, and no race is seen between them."""
+    text = (
+        "#include <cooperative_groups.h>\n"
+        + HEAD
+        + """  auto grid = cooperative_groups::this_grid();
+  for (int step = 0; step < 3; step++) {
+    out[i] = x[(i + 40) % 128] + 1;
+    grid.sync();
+    x[i] = out[i];
+    grid.sync();
+  }
+}"""
+    )
+    x, out = torch.arange(128.0), torch.zeros(128)
+    compiled = kernels.compile(text, "k", "A100", threads=32)
+    kernels.run(compiled, 4, 32, x, out, 128)
+    assert torch.equal(x, torch.arange(128.0).roll(-120) + 3)
+    with pytest.raises(kernels.Unsupported, match="2,000 blocks .* 1,024 blocks run at once"):
+        kernels.run(compiled, 2000, 32, x, out, 128)
 
 
 LOCK = "while (atomicCAS((int*)x, 0, 1));\n  __threadfence();\n  out[0] += 1;\n  __threadfence();\n  atomicExch((int*)x, 0);"

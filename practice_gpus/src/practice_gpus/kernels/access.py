@@ -65,7 +65,8 @@ def fetch(machine: Any, lanes: Lanes, mask: Any, reach: Any, more: Any) -> np.nd
     """Return the bits that each thread finds at its address and `more` bytes."""
     memory, places, active = reach.go(machine, lanes, mask, more)
     reach.note(machine, lanes, memory, places if active is None else places[active], active)
-    return memory.views[reach.size][places // reach.size]
+    found = memory.views[reach.size][places // reach.size]
+    return machine.doubt.spoil(lanes, machine.order, found)
 
 
 class Local:
@@ -194,7 +195,7 @@ def load(instruction: Instruction, machine: Any, access: Any) -> Callable:
         for place, target in enumerate(targets):
             if target != "_":
                 found = view[places + place]
-                found = machine.doubt.spoil(lanes, machine.order, found) if reach.tracked else found
+                found = machine.doubt.spoil(lanes, machine.order, found)
                 lanes.write(target, found, active if mask is not None else None, signed)
 
     return run
@@ -383,6 +384,7 @@ def copy_async(instruction: Instruction, machine: Any, read: Any, written: Any) 
             source.note(machine, lanes, memory, places[reads], reads)
             for number, each in enumerate(values):
                 found = memory.views[part][places // part + number]
+                found = machine.doubt.spoil(lanes, machine.order, found)
                 each[reads] = (found & _low_bytes(count - number * part, found.dtype))[reads]
         shared, places, _ = place.go(machine, lanes, mask)
         machine.copies.add(

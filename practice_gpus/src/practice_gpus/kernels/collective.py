@@ -60,7 +60,7 @@ def _shfl(instruction, machine):
         found, inside, lane = warps.shuffle(
             mode, lanes.spread(read(lanes)), step, clamp(lanes).astype(np.int64)
         )
-        warps.check_source(lanes, lane, mask, instruction.line)
+        found = warps.undefined(machine, lanes, lane, mask, found, instruction.line)
         lanes.write(first, found, mask)
         if second:
             lanes.write(second, inside, mask)
@@ -201,6 +201,7 @@ def _moved_matrices(instruction, machine):
             return
         reach.note(machine, lanes, shared, places if used is None else places[used], used)
         values = warps.load_matrices(shared.views[2], places, count, turned)
+        values = [machine.doubt.spoil(lanes, machine.order, each) for each in values]
         for name, each in zip(registers, values, strict=True):
             lanes.write(name, each, mask)
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from practice_gpus.kernels import arguments, instructions, launch
 from practice_gpus.kernels.access import Copies, Local
-from practice_gpus.kernels.errors import KernelError, Race, Uninitialized
+from practice_gpus.kernels.errors import KernelError, Race, Uninitialized, Unsupported
 from practice_gpus.kernels.lanes import Lanes
 from practice_gpus.kernels.memory import Memory
+from practice_gpus.kernels.ptx_parser import Variable
 from practice_gpus.kernels.races import Card, Doubt, Order, Shared
 from practice_gpus.kernels.result import Result
 from practice_gpus.kernels.schedule import Scheduler
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from practice_gpus.kernels.compiler import Compiled
 
 COLLECTORS: list = []  # [(card, results)]: where each run is noted, too
+GRID_BARRIER = "the barrier of the grid"
 AT_ONCE = 32768  # threads that run together, in whole blocks
 
 
@@ -43,7 +45,7 @@ class Machine:
         self.done = 0  # blocks
         self.printed = []  # ((x, y, z) of the block, of the thread, text) of printf
         self.notes = None
-        variables = self.module.variables.values()
+        variables = [*self.module.variables.values(), *self._grid_barrier()]
         tensors = list(arguments.tensors(named))
         self.memory = Memory(
             tensors, [each for each in variables if each.space in ("global", "const")]
@@ -53,14 +55,29 @@ class Machine:
         self.shared_size = max(self.layout.pop(""), compiled.shared)
         self.local_size = self.local.pop("")
         self.names = self.memory.names | self.layout | self.local
+        if address := self.names.get(GRID_BARRIER):  # as CUDA's driver_abi.h takes it
+            self.names |= {"%envreg1": address >> 32, "%envreg2": address & 0xFFFFFFFF}
         self.parameters = arguments.to_bytes(compiled, self.module, named, self.memory.address)
         self.blob, places = _in_a_row(self.parameters)
         self.names |= {name: at for name, at in places.items() if name not in self.names}
         self.spaces = {"global": self.memory}
         self.flow = compiled.flow
         self.fill = fill  # the byte that memory holds before anybody writes it
-        self.card = self.unset = None
+        self.card = None
+        self.unset: Any = None  # (kind of error, words, thread, line) of the first undefined value
         self.doubt: Any = None
+
+    def _grid_barrier(self):
+        """Return the variable through which blocks meet in grid.sync(), where the kernel does."""
+        if not any("%envreg" in each.text for each in self.module.instructions):
+            return []
+        total = int(np.prod(self.grid))
+        most = AT_ONCE // (-(-int(np.prod(self.block)) // 32) * 32)
+        if total > most:
+            raise Unsupported(
+                f"a barrier of {total:,} blocks isn't executed here: of this kernel {most:,} blocks run at once"
+            )
+        return [Variable(GRID_BARRIER, "global", 16, 16)]
 
     def execute(self) -> None:
         """Run the whole grid."""
@@ -92,10 +109,13 @@ class Machine:
             self.order,
             self.fill,
         )
+        shared.ledger.doubt = self.doubt
         self.spaces |= {"shared": shared, "local": Local(self.local_size, lanes.count)}
         self.copies = Copies(lanes.count)
         Scheduler(self, program, lanes).run()
-        self.unset = self.unset or shared.unset or self.memory.unset
+        for thread, line in filter(None, (shared.unset, self.memory.unset)):
+            words = "memory is read that nobody has written"
+            self.unset = self.unset or (Uninitialized, words, thread, line)
 
     def meet(self, lanes: Lanes, mask: Any, block: bool = False) -> None:
         """Note a barrier of warps, or of blocks: what threads did before it, those of `mask` see after it."""
@@ -168,19 +188,17 @@ def _where_races_count(execute, doubt):
         except Race:
             if doubt.last is None:
                 raise
-            pair, load = doubt.last
-            if _counts(execute, load):
+            if _counts(execute, doubt.last):
                 raise
-            doubt.passed.add(pair)
+            doubt.passed.add(doubt.last)
 
 
-def _counts(execute, load):
-    """True where another value of a load, (step, number of the thread), leads to another outcome."""
-    trial = Doubt()
-    trial.all = True
+def _counts(execute, pair):
+    """True where other values of the loads that race by this pair of lines lead to another outcome."""
+    trial = Doubt(pair)
     try:
         before = execute(0, trial).memory.bytes
-        trial.spoiled = load
+        trial = Doubt(pair, trial.loads)
         return not np.array_equal(before, execute(0, trial).memory.bytes)
     except KernelError:
         return True
@@ -188,7 +206,7 @@ def _counts(execute, load):
 
 def _check_unset(machine, execute):
     """Raise Uninitialized where other values in memory that nobody has written lead to another outcome."""
-    thread, line = machine.unset
+    kind, words, thread, line = machine.unset
     written = True if machine.memory.fresh is None else ~machine.memory.fresh
     for fill in POISON:
         try:
@@ -197,8 +215,9 @@ def _check_unset(machine, execute):
                 continue
         except KernelError:
             pass
-        words = "memory is read that nobody has written, and what the kernel computes hangs on it"
-        raise Uninitialized(f"{words}. First by {thread}, in {line}")
+        raise kind(
+            f"{words}, and what the kernel computes hangs on it. First by {thread}, in {line}"
+        )
 
 
 def _in_a_row(parameters):

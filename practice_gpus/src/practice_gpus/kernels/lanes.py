@@ -194,7 +194,7 @@ SPECIAL |= {
 WHY = {  # special registers that have no value here
     "%smid": "which SM a block runs on isn't decided here",
     "%nsmid": "the kernel isn't given SMs",
-    "%envreg": "barriers of a whole grid (grid.sync) aren't executed here",
+    "%envreg": "only barriers of a whole grid use them here",
     "%cluster": "clusters of blocks aren't executed here",
     "%ncluster": "clusters of blocks aren't executed here",
     "%is_explicit": "clusters of blocks aren't executed here",

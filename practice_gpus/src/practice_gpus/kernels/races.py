@@ -66,9 +66,7 @@ class Ledger:
 
     def __init__(self, cells, place, within, lacking, between_blocks=False):
         self.between_blocks = between_blocks
-        self.doubt: Any = (
-            None  # of the card's memory: a race of a read is one where its value counts
-        )
+        self.doubt: Any = None  # a race of a read is one where its value counts
         self.step, self.now = 0, None  # of the access that is being judged
         self.lacking = lacking
         self.tables = {name: np.zeros(cells, np.int64) for name in WORDS}
@@ -95,22 +93,20 @@ class Ledger:
         racing &= steps > order.since(threads, others)
         if self.between_blocks:  # the threads of one of Triton's programs may hold a value twice
             racing &= others // order.padded != (threads + order.first) // order.padded
-        if not racing.any():
-            return
-        first = int(racing.argmax())
-        earlier = self.lines[int(steps[first])]
-        line = str(earlier).split(":")[0]
-        if self.doubt and name != "written":
-            now = (self.step, threads[first] + order.first, self.now)
-            then = (int(steps[first]), int(others[first]), earlier)
-            if self.doubt.passes(then, now, kind):
-                return
-        blame(
-            int(threads[first]),
-            Race,
-            f"race in {self.within}: this thread {VERBS[kind]} what {self.place(int(others[first]))} {WORDS[name]} in "
-            f"{line}, and {self.lacking}",
-        )
+        for step in np.unique(steps[racing]):
+            these = np.flatnonzero(racing & (steps == step))
+            earlier = self.lines[int(step)]
+            if kind == "load" or name in ("read", "read too"):
+                now = (self.step, threads[these] + order.first, self.now)
+                if self.doubt.passes((int(step), others[these], earlier), now, kind):
+                    continue
+            first = int(these[0])
+            blame(
+                int(threads[first]),
+                Race,
+                f"race in {self.within}: this thread {VERBS[kind]} what {self.place(int(others[first]))} {WORDS[name]} in "
+                f"{str(earlier).split(':')[0]}, and {self.lacking}",
+            )
 
     def stamp(
         self, name: str, cells: Any, threads: Any, order: Order, step: int, line: Any
@@ -183,6 +179,7 @@ class Shared:
             self._note_one(cells + part, threads, reach, lanes, changes)
 
     def _note_one(self, cells, threads, reach, lanes, changes):
+        self.ledger.step, self.ledger.now = lanes.step, reach.line
         kind, blame = reach.kind, reach.blame(lanes)
         against = {"load": ("written", "added"), "store": ("written", "read", "read too", "added")}
         for name in against.get(kind, ("written", "read", "read too")):
@@ -197,32 +194,39 @@ class Shared:
 
 
 class Doubt:
-    """Which races of a load with a store are let pass, and what one load finds in place of its value, to see if it counts."""
+    """Which races of a load with a store are let pass, and which loads find another value, to see if theirs counts."""
 
-    def __init__(self):
+    def __init__(self, wanted=None, spoiled=None):
         self.passed: set = set()  # (line of the load, line of the store)
-        self.all = False  # every race of a load is let pass
-        self.last = (
-            None  # the last that wasn't: (pair of lines, (step, number of the thread) of its load)
+        self.last = None  # the last pair that wasn't
+        self.wanted = (
+            wanted  # in a trial every race of a load is let pass, and those of this pair are noted
         )
-        self.spoiled = None  # the step and thread of the load whose value is replaced
+        self.loads: dict = {}  # of that pair: step → numbers of its threads
+        self.spoiled = spoiled or {}  # the like: the loads that find another value
 
     def passes(self, then: tuple, now: tuple, kind: str) -> bool:
-        """Judge a race between an access `then` and one `now`, each (step, thread, line); True where it is let pass."""
+        """Judge a race between an access `then` and one `now`, each (step, threads, line); True where it is let pass."""
         load, store = (now, then) if kind == "load" else (then, now)
         pair = load[2], store[2]
-        if self.all or pair in self.passed:
+        if pair == self.wanted:
+            self.loads.setdefault(load[0], []).extend(load[1].tolist())
+        if self.wanted or pair in self.passed:
             return True
-        self.last = pair, load[:2]
+        self.last = pair
         return False
 
     def spoil(self, lanes: Any, order: Order, found: np.ndarray) -> np.ndarray:
-        """Return what a load found, another value in the place that is to be tried."""
-        if self.spoiled is None or self.spoiled[0] != lanes.step:
+        """Return what a load found, other values in the places that are to be tried."""
+        if lanes.step not in self.spoiled:
             return found
-        found, lane = found.copy(), self.spoiled[1] - order.first
-        if 0 <= lane < len(found):
-            found[lane] ^= found.dtype.type(0x3F7F7F7F7F7F7F7F >> 64 - 8 * found.itemsize)
+        numbers = np.array(self.spoiled[lanes.step], np.int64) - order.first
+        numbers = numbers[(numbers >= 0) & (numbers < len(found))]
+        if len(numbers):
+            found = found.copy()
+            found[np.unique(numbers)] ^= found.dtype.type(
+                0x3F7F7F7F7F7F7F7F >> 64 - 8 * found.itemsize
+            )
         return found
 
 

@@ -34,18 +34,21 @@ def shuffle(mode: str, values: np.ndarray, amount: np.ndarray, clamp: np.ndarray
     return values[np.arange(len(values)) - lane + source], inside, source
 
 
-def check_source(lanes: Lanes, source: np.ndarray, mask: np.ndarray | None, line: int) -> None:
-    """Raise BarrierError where a thread reads the register of one that doesn't take part."""
+def undefined(
+    machine: Any, lanes: Lanes, source: np.ndarray, mask: Any, found: np.ndarray, line: Any
+) -> np.ndarray:
+    """Return what a shuffle finds, undefined values where a thread reads one that doesn't take part; notes the first."""
     on = lanes.active(mask)
     if on is None:
-        return
+        return found
     asleep = on & ~on[lanes.index - lanes.index % WARP + source]
-    if asleep.any():
+    if asleep.any() and not machine.unset:
         thread = int(asleep.argmax())
         words = (
             f"a shuffle reads lane {source[thread]}, which takes no part: the value is undefined"
         )
-        lanes.fail(thread, BarrierError, words, line)
+        machine.unset = BarrierError, words, lanes.place(thread), line
+    return np.where(asleep, found.dtype.type(machine.fill * 0x01010101), found)
 
 
 def ballot(predicate: np.ndarray, on: np.ndarray) -> np.ndarray:

@@ -70,7 +70,8 @@ def sampled_files(root: Path, library: dict, chance: random.Random, most: int) -
     ]
     tests = [p for p in found if p.is_file() and "test" in p.stem and p.stem != "conftest"]
     tests = [p for p in tests if GPU.search(p.read_text(errors="replace"))]
-    return [str(p.relative_to(root)) for p in chance.sample(tests, min(most, len(tests)))]
+    start = root / library.get("folder", ".")
+    return [str(p.relative_to(start)) for p in chance.sample(tests, min(most, len(tests)))]
 
 
 def pytest(root: Path, library: dict, arguments: list[str]) -> dict[str, list]:

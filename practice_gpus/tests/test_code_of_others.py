@@ -72,6 +72,17 @@ def test_types_that_name_device_and_dtype(gpus):
     assert isinstance(x, torch.cuda.LongTensor) and not isinstance(x, torch.cuda.FloatTensor)
     assert not isinstance(torch.ones(2), torch.cuda.FloatTensor)
     assert torch.ones(2).type(torch.cuda.DoubleTensor).type() == "torch.cuda.DoubleTensor"
+    assert not isinstance(x, torch.LongTensor) and torch.LongTensor(x.cpu()).is_cpu
+    for kind, given in ((torch.LongTensor, x), (torch.cuda.LongTensor, x.cpu())):
+        with pytest.raises(TypeError, match="dtype=long int, device=.*dtype=long int, device="):
+            kind(given)  # CUDA refuses it, so a bug would pass here
+    torch.set_default_tensor_type(torch.cuda.FloatTensor)
+    try:
+        assert torch.Tensor([1]).is_cuda and torch.Tensor(2, 3).is_cuda and torch.zeros(1).is_cuda
+        assert torch.Tensor(torch.ones(1, device="cpu")).is_cpu
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
+    assert torch.Tensor([1]).is_cpu and torch.zeros(1).is_cpu
 
 
 def test_compiled_functions_run_as_they_are_and_say_so_once(gpus):

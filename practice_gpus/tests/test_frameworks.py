@@ -73,6 +73,9 @@ TENSORS = """
             out = attention(each, each, each, is_causal=True)
             out.sum().backward()
         torch.testing.assert_close(heads.grad.full_tensor(), whole.grad)
+        counts = torch.tensor([3, -4]).cuda() + rank
+        dist.all_reduce(counts, op=dist.ReduceOp.AVG)
+        assert counts.tolist() == [3, -3], "Lightning's mean of a count, for which gloo has none"
         print("right", flush=True)
         dist.destroy_process_group()
 
@@ -87,6 +90,49 @@ TENSORS = """
 def test_random_numbers_and_attention_of_a_sharded_tensor(run):
     """PyTorch's examples of FSDP2 and tensor parallelism draw weights on shards and attend by heads; both failed."""
     assert run(TENSORS).count("right") == 2
+
+
+SPLIT = """
+    import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+    from practice_gpus import practice_gpus
+
+    class Split(nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8).to(first), nn.Linear(8, 2).to(second)
+
+        def forward(self, x):
+            return self.second(self.first(x.to(self.first.weight.device)).to(self.second.weight.device))
+
+    def work(rank, port, devices):
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        dist.init_process_group("nccl" if devices else "gloo", rank=rank, world_size=2)
+        torch.manual_seed(0)
+        model = DistributedDataParallel(Split(*devices[rank] if devices else "cpu cpu".split()))
+        torch.manual_seed(rank)
+        for _ in range(3):
+            model(torch.randn(4, 8)).square().sum().backward()
+        grads = [p.grad for p in model.parameters()]
+        if rank == 0:
+            print([str(g.device) for g in grads][::2], sum(g.sum().item() for g in grads), flush=True)
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        mp.start_processes(work, ("29614", None), nprocs=2, start_method="fork")
+        practice_gpus(4).start()
+        two = ("cuda:0", "cuda:1"), ("cuda:2", "cuda:3")
+        mp.start_processes(work, ("29615", two), nprocs=2, start_method="fork")
+"""
+
+
+@forks
+@pytest.mark.slow
+def test_ddp_of_a_module_on_two_devices_has_the_gradients_of_the_cpu(run):
+    """PyTorch's tutorial combines DDP with a model on two GPUs; its buckets held tensors of both, and failed."""
+    cpu, gpu = (line.rpartition(" ") for line in run(SPLIT).splitlines())
+    assert gpu[0] == "['cuda:0', 'cuda:1']" and float(cpu[2]) == pytest.approx(float(gpu[2]), 1e-5)
 
 
 def test_a_state_that_a_real_gpu_saved_seeds_the_generator(gpus):

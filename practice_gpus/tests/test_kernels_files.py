@@ -195,6 +195,17 @@ def test_a_bad_file_gets_one_sentence_with_its_line(words, tmp_path):
     assert words.partition("; what")[2] in str(raised.value).splitlines()[0]
 
 
+def test_a_functor_that_is_a_template_is_packed_by_its_members():
+    """Thrust's manner: `map<float, Clamp<float>>` takes a functor by value; its bytes had to be given by hand."""
+    text = """namespace f { template <typename T> struct Clamp { T lo, hi; bool on; __device__ T operator()(T v) const { return on ? min(max(v, lo), hi) : v; } }; }
+template <typename T, typename Op> __global__ void map(T* x, Op op) { x[threadIdx.x] = op(x[threadIdx.x]); }
+__global__ void plain(double* x, f::Clamp<double> op) { x[threadIdx.x] = op(x[threadIdx.x]); }"""
+    for name, dtype in (("map<float, f::Clamp<float>>", torch.float32), ("plain", torch.float64)):
+        x = torch.arange(32).to(dtype)
+        kernels.run(kernels.compile(text, name, threads=32), 1, 32, x, (3.0, 9.0, True))
+        assert x.tolist() == [min(max(each, 3), 9) for each in range(32)]
+
+
 def test_a_lambda_marked_for_the_device_is_taken():
     """nvcc takes it under --extended-lambda, which NVRTC hasn't: what a kernel defines runs on the GPU anyway."""
     text = "__global__ void k(int* x) { auto f = [=] __host__ __device__ (int v) { return v + 2; }; x[0] = f(3); }"

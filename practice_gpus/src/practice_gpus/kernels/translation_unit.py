@@ -216,9 +216,7 @@ class Unit:
         kernel = self.kernel(expression)
         if kernel is None:
             return ()
-        names = [each.partition("=")[0].split()[-1] for each in kernel.template]
-        given = expression.partition("<")[2].rpartition(">")[0]
-        types = dict(zip(names, (each.strip() for each in given.split(",")), strict=False))
+        types = _arguments_of(kernel.template, expression)
         return tuple(replace(self._resolved(each, types), count=0) for each in kernel.parameters)
 
     def _resolved(self, parameter, types):
@@ -232,15 +230,17 @@ class Unit:
         return replace(parameter, kind=kind, pointer=pointer)
 
     def members(self, kind: str) -> list[Parameter]:
-        """Return the members of a struct, in order."""
+        """Return the members of a struct, in order; `kind` such as "Shape" or "Clamp<float>"."""
+        name = kind.partition("<")[0].strip().rpartition("::")[2]
         found = next(
-            (each for each in self.declarations if kind in each.names and each.inner), None
+            (each for each in self.declarations if name in each.names and each.inner), None
         )
+        types = _arguments_of(_template_of(found.tokens), kind) if found else {}
         members: list = []
         for each in found.inner if found else ():
             if each.kind == "data":
                 first, *others = _split(each.tokens[:-1])
-                members.append(self._resolved(_parameter(first), {}))
+                members.append(self._resolved(_parameter(first), types))
                 members += [
                     self._resolved(Parameter(o[-1].text, members[-1].kind, o[0].text == "*"), {})
                     for o in others
@@ -306,8 +306,7 @@ def _render(text, cuts):
 def _kernel(declaration):
     head = declaration.head
     name = max(declaration.names, key=len)
-    inside, head = template(head)
-    parameters_of = tuple(" ".join(t.text for t in each) for each in _split(inside))
+    parameters_of, head = _template_of(head), template(head)[1]
     place = next(i for i, each in enumerate(head) if each.text == name and head[i + 1].text == "(")
     depth, last = 0, place + 1
     for last in range(place + 1, len(head)):
@@ -318,6 +317,18 @@ def _kernel(declaration):
     return Kernel(
         "::".join((*declaration.space, name)), declaration.line, parameters_of, parameters
     )
+
+
+def _template_of(tokens):
+    """Return the parameters of a template, such as ("typename T", "int N")."""
+    return tuple(" ".join(t.text for t in each) for each in _split(template(tokens)[0]))
+
+
+def _arguments_of(parameters, expression):
+    """Return {parameter of a template: its argument} in an expression such as "transpose<float, 32>"."""
+    names = [each.partition("=")[0].split()[-1] for each in parameters]
+    given = expression.partition("<")[2].rpartition(">")[0]
+    return dict(zip(names, (each.strip() for each in given.split(",")), strict=False))
 
 
 def _split(found):

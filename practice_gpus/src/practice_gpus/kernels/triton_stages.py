@@ -51,12 +51,22 @@ def _reading(source, read):
     STATE.deadline = deadline = time.monotonic() + LIMITS[-1]
     try:
         return read()
-    except Exception:
+    except Exception as error:
         if time.monotonic() > deadline:
             raise CompileTimeout(client.TOO_LONG.format(source.fn.__name__, LIMITS[-1])) from None
+        _leave_out_ours(error.__traceback__)
         raise
     finally:
         del STATE.deadline
+
+
+def _leave_out_ours(trace):
+    """Take our frames out of a traceback, as Triton does with those of its own compiler."""
+    while trace and trace.tb_next:
+        if trace.tb_next.tb_frame.f_code.co_filename == __file__:
+            trace.tb_next = trace.tb_next.tb_next
+        else:
+            trace = trace.tb_next
 
 
 class Asked:

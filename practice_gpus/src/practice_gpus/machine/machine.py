@@ -134,6 +134,7 @@ class Machine:
         self.broken: dict[torch.device, tuple] = {}
         self.forked = False  # in a process whose parent had used it before
         self.served: dict[str, set] = {}  # a process group → the kinds of devices of its tensors
+        self.default_type: Any = None  # such as torch.cuda.FloatTensor, of ``torch.Tensor(…)``
         self.functions: Any = None  # the `functions.FunctionMode`
         MACHINES.add(self)
         self.generators: list[

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 HERE = str(Path(__file__).parents[1])
@@ -26,6 +26,7 @@ THIN = (
     *("_tensor.py", "_tensor_str.py", "functional.py", "_decorators.py", "_contextlib.py"),
     "_ops.py",
 )
+ASKED = {"__torch_function__", "__torch_dispatch__"}
 PLAIN = {"torch", "numpy"}  # what they do is the person's own doing
 
 
@@ -45,6 +46,25 @@ def origin() -> tuple | None:
             return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def taker() -> tuple:
+    """(what `origin` gives, what a file of PyTorch on the way to here takes memory for, or "")."""
+    frame: FrameType | None = sys._getframe(2)
+    owner = ""
+    while frame is not None:
+        code = frame.f_code
+        if is_own(code.co_filename):
+            return (code, frame.f_lasti), owner
+        owner = owner or owner_of(code.co_filename)
+        frame = frame.f_back
+    return None, owner
+
+
+@functools.cache
+def owner_of(name: str) -> str:
+    """What a file of PyTorch takes memory of its own for, or ""."""
+    return OWNERS.get(os.path.basename(name), "")
 
 
 def depth() -> Any:
@@ -82,25 +102,42 @@ def within() -> list:
     return codes
 
 
-def first_of(table: dict, codes: list) -> str:
-    """What ``table`` says of the first file among ``codes`` that it knows, or ""."""
+def purpose(codes: list) -> str:
+    """What the first file among ``codes`` waits for of which that is known, or ""."""
     names = (os.path.basename(code.co_filename) for code in codes)
-    return next((table[name] for name in names if name in table), "")
+    return next((PURPOSES[name] for name in names if name in PURPOSES), "")
 
 
 def framework(codes: list) -> tuple[str, str]:
-    """(package, function) that a person's own line called, and in which something happens; ("", "") outside of any."""
-    for code in reversed(codes):
-        _, installed, path = code.co_filename.replace(os.sep, "/").rpartition("-packages/")
-        package = path.partition("/")[0].removesuffix(".py")
-        if installed and package not in PLAIN:
-            return package, code.co_name
-    return "", ""
+    """(package that a person's own line called, innermost function of one) where something happens; ("", "") outside.
+
+    What a tensor of a package's own class does, it does for who asked it.
+    """
+    theirs = [(package_of(code.co_filename), code) for code in codes]
+    theirs = [(package, code) for package, code in theirs if package]
+    if not theirs or theirs[-1][1].co_name in ASKED:
+        return "", ""
+    return theirs[-1][0], name_of(theirs[0][1])
+
+
+@functools.cache
+def package_of(name: str) -> str:
+    """The installed package that a file belongs to; "" for a person's own, for Python's and for most of PyTorch."""
+    _, installed, path = name.replace(os.sep, "/").rpartition("-packages/")
+    package, *inner = path.removesuffix(".py").split("/")
+    if path.startswith("torch/distributed/") and len(inner) > 2:
+        return f"torch.distributed.{inner[1]}"  # FSDP, pipelines: frameworks, which wait on purpose
+    return package if installed and package not in PLAIN else ""
+
+
+def name_of(code: CodeType) -> str:
+    """A function, as "LBFGS.step"."""
+    return getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
 
 
 def cause(codes: list) -> str:
     """The function of an installed package that a wait comes from, such as "LBFGS.step"; "" for a person's own call."""
     for code in codes:
-        if os.path.basename(code.co_filename) not in THIN:
-            return getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
+        if os.path.basename(code.co_filename) not in THIN and code.co_name not in ASKED:
+            return name_of(code)
     return ""

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 
 from practice_gpus.machine import NO_BACKEND, tell_refused
 from practice_gpus.pytorch import dtensors
+from practice_gpus.pytorch.operators import tensors
 
 if TYPE_CHECKING:
     from practice_gpus.machine import Machine
@@ -35,6 +36,9 @@ def patches(machine: Machine) -> Iterator[Any]:
     yield c10d.ProcessGroup, "_device_types", property(listed)
     work = torch._C._distributed_c10d.Work
     yield work, "wait", waited(machine, work.wait)
+    name = "_broadcast_coalesced"
+    yield torch.distributed, name, by_device(machine, getattr(torch.distributed, name))
+    yield torch.distributed, "Reducer", reducer_class(machine, torch.distributed.Reducer)
     mesh = torch.distributed.device_mesh.DeviceMesh
     yield mesh, "__init__", dtensors.meshed(mesh.__init__)
     for module in (torch.distributed, c10d):
@@ -71,6 +75,33 @@ def made(c10d: Any, served: dict, original: Callable) -> Callable:
         return group, store
 
     return make
+
+
+def by_device(machine: Machine, original: Callable) -> Callable:
+    """What DDP sends to all ranks in buckets: the tensors of each device in buckets of their own."""
+
+    def send(group, tensors, *rest):
+        with torch._C.DisableTorchFunction():
+            homes = [machine.place(tensor) for tensor in tensors]
+        for home in dict.fromkeys(homes):
+            own = [tensor for tensor, at in zip(tensors, homes, strict=True) if at == home]
+            original(group, own, *rest)
+
+    return send
+
+
+def reducer_class(machine: Machine, original: Any) -> type:
+    """What reduces DDP's gradients: those of a module on several devices each in a bucket of their own."""
+
+    class Reducer(original):
+        def __init__(self, parameters, buckets, limits, group, sparse, cap, *rest):
+            count = len(parameters)
+            if len({machine.place(parameter) for parameter in parameters}) > 1:
+                buckets, limits, cap = [[n] for n in reversed(range(count))], [1] * count, 1
+                rest = (*rest[:3], cap, *rest[4:])  # the first bucket's, too, when they are rebuilt
+            super().__init__(parameters, buckets, limits, group, sparse, cap, *rest)
+
+    return Reducer
 
 
 def waited(machine: Machine, original: Callable) -> Callable:
@@ -118,3 +149,27 @@ def premultiply(call: Call, position: int) -> None:
     else:
         tree_map_only(torch.Tensor, lambda t: t.mul_(scale), args[source])
     call.args = tuple(args)
+
+
+def averages(call: Call) -> Callable | None:
+    """What makes a mean of integers, which NCCL has and gloo has not, of their sum's result; None for other calls."""
+    boxes = {
+        v._type().name(): n for n, v in enumerate(call.args) if isinstance(v, torch.ScriptObject)
+    }
+    place, kind = boxes.get("ReduceOp"), torch.distributed.ReduceOp
+    targets = tensors(call.args[0])
+    integers = targets and not (targets[0].is_floating_point() or targets[0].is_complex())
+    if place is None or not integers or "allreduce" not in call.fact.name:
+        return None
+    if kind.unbox(call.args[place]).op != kind.AVG:
+        return None
+    count = torch.distributed.ProcessGroup.unbox(call.args[boxes["ProcessGroup"]]).size()
+    call.args = (*call.args[:place], kind(kind.SUM).boxed(), *call.args[place + 1 :])
+
+    def divided(out):
+        torch.distributed.Work.unbox(out[1]).wait()
+        for target in targets:
+            torch.div(target, count, rounding_mode="trunc", out=target)
+        return out
+
+    return divided

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from practice_gpus.machine import CPU, NO_KERNEL, OTHER_STORAGE, PARTS, refusal, storage_of
 from practice_gpus.pytorch import compute, shapes
 from practice_gpus.pytorch.asynchronous import launch
-from practice_gpus.pytorch.collectives import check
+from practice_gpus.pytorch.collectives import averages, check
 from practice_gpus.pytorch.determinism import alert
 from practice_gpus.pytorch.device_mismatch import FREE, meet
 from practice_gpus.pytorch.dtypes import scalar_type
@@ -111,6 +111,8 @@ class DispatchMode(TorchDispatchMode):
         machine = self.machine
         fact = call.fact
         homes = call.homes
+        if fact.collective and any(homes) and (divided := averages(call)):
+            return divided(self._dispatch(call))
         if len(homes) == 1:
             call.home = homes[0]
         elif homes and in_lists(call):

@@ -157,7 +157,7 @@ def of_autograd(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     yield autograd, name, lambda *hooks: push(*map(functions.around, hooks))
     yield T, "_make_wrapper_subclass", staticmethod(wrapping(machine))
     yield torch.autograd, "_engine_run_backward", backward.passes(machine)
-    yield T, "__new__", made()
+    yield T, "__new__", made(machine)
     yield T, "register_hook", gradients.hooked(machine)
     yield torch.autograd.Function, "apply", classmethod(gradients.applied(machine))
     yield torch.autograd.function.BackwardCFunction, "apply", gradients.returned(machine)
@@ -238,10 +238,13 @@ def uncompiled() -> Callable:
     return compile
 
 
-def made(original: Callable = torch._C.TensorBase.__new__) -> Callable:
+def made(machine: Machine, original: Callable = torch._C.TensorBase.__new__) -> Callable:
     """``Tensor.__new__``: PyTorch makes a type of a user's own only where no mode for operators is on."""
 
     def new(cls, *args, **options):
+        default = machine.default_type if cls is T else None
+        if default is not None and not (args and isinstance(args[0], T)):
+            return default(*args, **options)
         with torch._C._DisableTorchDispatch():
             return original(cls, *args, **options)
 

@@ -32,7 +32,6 @@ INSIDE = {  # the operator that waits → what the function it is in does
     "h2d": "{} copies to the GPU and waits: pinned memory and non_blocking=True don't",
 }
 READS_INSIDE = "{} reads numbers of the GPU: call it less often, or choose one that doesn't"
-THEIRS = "{} does that, at {}: an option of it may turn it off; your own lines are above"
 ELSE = "the CPU needs a number of the GPU there: move it out of the loop, or use torch.where"
 SUM = "adds up tensors with their graphs: that of each step stays, and the sum's grows"
 ADD_UP = "add up loss.detach(), and read the sum once, at the end"
@@ -86,14 +85,12 @@ ERRORS = {
 def find(facts: dict) -> list:
     """All findings in the facts of a run: [{"kind", "file", "line", "text", "fix"}]."""
     parts = (hangs, failures, leaked, habits, samples, waits, copies, again, read)
-    found = [finding for part in parts for finding in part(facts)]
-    return sorted(found, key=lambda finding: bool(finding["package"]))  # one's own first
+    return [finding for part in parts for finding in part(facts)]
 
 
-def finding(kind: str, file: str, line: int, text: str, fix: str, package: str = "") -> dict:
-    """One finding; ``package``: the framework inside of which it is, or "" for a person's own."""
-    places = {"kind": kind, "file": file, "line": line, "package": package}
-    return places | {"text": text, "fix": fix}
+def finding(kind: str, file: str, line: int, text: str, fix: str) -> dict:
+    """One finding."""
+    return {"kind": kind, "file": file, "line": line, "text": text, "fix": fix}
 
 
 def source(file: str, line: int, limit: int = 60) -> str:
@@ -172,25 +169,26 @@ def leaked(facts: dict) -> Iterator[Any]:
 
 
 def waits(facts: dict) -> Iterator[Any]:
-    """Lines on which the CPU waits again and again; those of one loop with one fix are one finding."""
+    """Lines on which the CPU waits again and again; those of one loop with one fix are one finding.
+
+    Nobody can change what a framework does: its waits stand in the table of waits alone.
+    """
     steps = facts["steps"]
     found: dict = {}
-    for reason, file, line, count, _, moments, inside, idle in facts["waits"]:
+    for reason, file, line, count, _, moments, inside, idle, ranks in facts["waits"]:
         times = moments if reason == "print" else count  # printing asks for each number
-        often = steps and times >= NOTED and moments >= facts["ranks"] * max(2, steps / 2)
-        prepared = steps and " in " in reason and moments <= facts["ranks"]  # PyTorch's own, once
+        often = steps and times >= NOTED and moments >= ranks * max(2, steps / 2)
+        prepared = steps and " in " in reason and moments <= ranks  # PyTorch's own, once
         inner = times - idle >= INNER * moments and not prepared
-        if reason not in QUIET and file and (often or inner):
+        if reason not in QUIET and file and not inside[0] and (often or inner):
             call, fix = advice(reason, file, line)
-            if inside[0]:
-                fix = THEIRS.format(*inside)
             whole = getattr(statements.statement(file, line), "lineno", line)
             loop = statements.loop(file, line) if fix == READ_LATER else None
-            rows = found.setdefault((file, fix, loop.lineno if loop else whole, inside[0]), {})
+            rows = found.setdefault((file, fix, loop.lineno if loop else whole), {})
             first, before = rows.get((whole, call), (line, 0))
-            rows[whole, call] = min(first, line), before + count
-    for (file, fix, _, package), rows in found.items():
-        count = sum(count for _, count in rows.values()) // facts["ranks"]
+            rows[whole, call] = min(first, line), before + count // ranks
+    for (file, fix, _), rows in found.items():
+        count = sum(count for _, count in rows.values())
         ratio = f" in {steps} step{'s' * (steps != 1)}" if steps else ""
         lines = {line: call for (_, call), (line, _) in sorted(rows.items())}
         several = len(lines) > 1
@@ -198,9 +196,7 @@ def waits(facts: dict) -> Iterator[Any]:
         if several and fix == READ_LATER:
             fix = JOIN if len(set(lines.values())) > 1 else ONCE
         verb = "wait" if several or "`, `" in calls else "waits"
-        where = f"inside {package}, " if package else ""
-        text = f"{where}{calls} {verb} {count} times{ratio}"
-        yield finding("wait", file, min(lines), text, fix, package)
+        yield finding("wait", file, min(lines), f"{calls} {verb} {count} times{ratio}", fix)
 
 
 def advice(reason: Any, file: Any, line: Any) -> Any:
@@ -247,11 +243,10 @@ def shown(calls: Any, whole: Any) -> Any:
 
 def copies(facts: dict) -> Iterator[Any]:
     """Lines that copy a few bytes, or a constant, again and again."""
-    steps = facts["steps"] * facts["ranks"]
     waiting = {tuple(row[1:3]) for row in facts["waits"]}
-    for direction, file, line, count, total, moments, inside, _ in facts["copies"]:
+    for direction, file, line, count, total, moments, inside, _, ranks in facts["copies"]:
         mean = total / count
-        most_steps = moments >= max(steps / 2, facts["ranks"] * min(facts["steps"], 2))
+        most_steps = moments >= ranks * max(facts["steps"] / 2, min(facts["steps"], 2))
         tiny = mean <= FEW or is_constant(file, line)
         small = mean <= SMALL and moments >= NOTED and count >= 4 * moments
         repeated = count >= NOTED and most_steps
@@ -263,7 +258,7 @@ def copies(facts: dict) -> Iterator[Any]:
             and (tiny and repeated or small)
             and not (theirs or is_batch(file, line))
         ):
-            text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // facts['ranks']} times"
+            text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // ranks} times"
             yield finding(
                 "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
             )
@@ -286,14 +281,13 @@ def is_constant(file: str, line: int) -> bool:
 
 def again(facts: dict) -> Iterator[Any]:
     """Lines that copy a tensor which was copied before, in each step."""
-    steps = facts["steps"] * facts["ranks"]
-    for _, file, line, count, total, moments, inside, _ in facts["again"]:
+    for _, file, line, count, total, moments, inside, _, ranks in facts["again"]:
         mean = total / count
-        if file and mean > FEW and count >= NOTED and moments >= max(steps / 2, NOTED):
-            text = f"`{source(file, line)}` copies the same {size(mean)} {count // facts['ranks'] + 1} times"
-            fix = THEIRS.format(*inside) if inside[0] else "copy it once, before the loop"
-            text = f"inside {inside[0]}, {text}" if inside[0] else text
-            yield finding("again", file, line, text, fix, inside[0])
+        often = count >= NOTED and moments >= max(ranks * facts["steps"] / 2, NOTED)
+        if file and not inside[0] and mean > FEW and often:
+            times = count // ranks + 1
+            text = f"`{source(file, line)}` copies the same {size(mean)} {times} times"
+            yield finding("again", file, line, text, "copy it once, before the loop")
 
 
 def read(facts: dict) -> Iterator[Any]:

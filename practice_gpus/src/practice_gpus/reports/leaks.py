@@ -115,9 +115,12 @@ def adds(node: Any, recorder: Any) -> Any:
 
 def is_growing(blocks: Any, recorder: Any, place: Any) -> Any:
     """Whether many steps, or turns of its line, a late one among them, left something here."""
-    if recorder.steps:
-        births = {max(block.step, 0) for block in blocks} or {0}
-        return len(births) >= BIRTHS and max(births) > recorder.steps - RECENT
+    if recorder.steps:  # those of the latest training: models of earlier ones may stay
+        births = {max(block.step, 0) for block in blocks}
+        births = {step for step in births if step >= recorder.rounds.began}
+        before = recorder.steps - 1  # what the latest step made may still be in use
+        late = any(before - RECENT < step < before for step in births)
+        return len(births) >= BIRTHS and late
     births = {-block.step for block in blocks if block.kind != "data"} or {0}
     return len(births) >= TURNS and max(births) > recorder.turns[place] - RECENT
 

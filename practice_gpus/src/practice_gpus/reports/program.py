@@ -12,6 +12,7 @@ import runpy
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from practice_gpus.clock import Forecast
     from practice_gpus.reports.recorder import Memory
 
+RUNNING = ".on"  # the end of the name of a file that is there while a child runs
+PATIENCE = 5  # seconds for which a report waits for children
 TABLES = ("copies", "waits", "refusals", "again")  # of a recorder
 REAL = "These GPUs are real: the program runs on them, and there is no report. CUDA_VISIBLE_DEVICES= hides them."
 
@@ -61,10 +64,9 @@ class Report:
         return screen.show(self)
 
     def status(self, strict: Any = False) -> Any:
-        """0: fine, 1: the program failed, 2: findings of its own, if ``strict``, 130: interrupted."""
+        """0: fine, 1: the program failed, 2: findings, if ``strict``, 130: interrupted."""
         code = {"done": 0, "enough": 0, "interrupted": 130}.get(self.outcome, 1)
-        own = [finding for finding in self.findings if not finding["package"]]
-        return 2 if strict and not code and own else code
+        return 2 if strict and not code and self.findings else code
 
     def content(self) -> dict:
         """Everything as lists and dictionaries."""
@@ -121,6 +123,8 @@ def report(
             ):
                 ending = execute(program, module)
                 own_facts = facts(recorder, ending)
+                if ending["outcome"] in ("done", "enough"):
+                    await_children(folder)
         reserved = max(memory.reserved for memory in recorder.memory)
         step = clock_steps.forecast(recorder.pace.steps, card, reserved) if card else None
         shown = clock_steps.summary(step) if step else None
@@ -234,8 +238,8 @@ def facts(recorder: Recorder, ending: dict) -> dict:
 
 
 def row(key: tuple, entry: list) -> list:
-    """[event, file, line, count, bytes, in how many steps, [framework, its function], how many were idle]."""
-    return [*key[:3], *entry[:3], list(key[3]), entry[4]]
+    """[event, file, line, count, bytes, in how many steps, [framework, its function], how many were idle, ranks]."""
+    return [*key[:3], *entry[:3], list(key[3]), entry[4], entry[5] if len(entry) > 5 else 1]
 
 
 def device(memory: Memory) -> dict:
@@ -274,14 +278,17 @@ def in_child(gpus: Any) -> None:
 
     process = os.getpid()
     path = os.path.join(folder, f"{process}.json")
+    with open(f"{path}{RUNNING}", "w"):
+        pass
 
     def leave(standing=None):
         if os.getpid() == process and os.path.isdir(folder):
             found = facts(recorder, ending)
             found["standing"] = standing
-            with open(f"{path}.part", "w", encoding="utf-8") as file:
-                json.dump(found, file)
-            os.replace(f"{path}.part", path)
+            with contextlib.suppress(FileNotFoundError):  # the parent has ended meanwhile
+                with open(f"{path}.part", "w", encoding="utf-8") as file:
+                    json.dump(found, file)
+                os.replace(f"{path}.part", path)
 
     def stands(where):
         if where:
@@ -292,10 +299,34 @@ def in_child(gpus: Any) -> None:
 
     def ended():
         leave(watch.at_end())
+        if os.getpid() == process:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(f"{path}{RUNNING}")
 
     watch = hangs.Standing(recorder, stands).start()
     sys.excepthook = note
     atexit.register(ended)
+
+
+def await_children(folder: str) -> None:
+    """Let processes that a program leaves behind, such as Lightning's other ranks, come to their end."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        left = glob.glob(os.path.join(folder, f"*{RUNNING}"))
+        if not any(lives(int(os.path.basename(path).partition(".")[0])) for path in left):
+            break
+        time.sleep(0.05)
+
+
+def lives(process: int) -> bool:
+    """Whether there is such a process."""
+    if os.name == "nt":  # where this signal would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
 
 
 def read(folder: str) -> Iterator[Any]:
@@ -342,9 +373,9 @@ def standing(all_facts: list) -> list:
 def summed(rows: Any) -> Any:
     """Rows of the same place as one."""
     table: dict = {}
-    for event, file, number, count, size, moments, inside, idle in rows:
-        entry = table.setdefault((event, file, number, tuple(inside)), [0, 0, 0, 0, 0])
-        amounts = (count, size, moments, 0, idle)
+    for event, file, number, count, size, moments, inside, idle, ranks in rows:
+        entry = table.setdefault((event, file, number, tuple(inside)), [0] * 6)
+        amounts = (count, size, moments, 0, idle, ranks)
         for place, amount in enumerate(amounts):
             entry[place] += amount
     return [row(*each) for each in table.items()]

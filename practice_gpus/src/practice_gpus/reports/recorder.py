@@ -17,17 +17,16 @@ from torch.optim import optimizer as optimizers
 from torch.utils._pytree import tree_leaves
 
 from practice_gpus.machine import (
-    OWNERS,
-    PURPOSES,
     Observer,
     block_of,
     cause,
-    first_of,
     framework,
     inner,
     line,
     origin,
+    purpose,
     storage_of,
+    taker,
     within,
 )
 from practice_gpus.reports import leaks
@@ -164,9 +163,9 @@ class Recorder(Observer):
 
     def taking(self, allocator: Allocator, block: Block) -> None:
         """A block is being taken: from where, when, and what it probably is for."""
-        block.origin = origin()
+        block.origin, owner = taker()
         block.step = self.steps or -self.turn(block.origin)
-        block.kind = self.purpose_of(block.label)
+        block.kind = self.purpose_of(block.label, owner)
         self.taken += 1
         if not self.steps and self.taken >= FIRST_LOOK and is_due(self.taken):
             self.settle()
@@ -178,13 +177,12 @@ class Recorder(Observer):
         self.turns[key] = self.turns.get(key, 0) + 1
         return self.turns[key]
 
-    def purpose_of(self, label: str) -> str:
+    def purpose_of(self, label: str, owner: str) -> str:
         """What memory is for that the operator ``label`` takes, as far as it can be told now."""
         arriving = self.arriving
         self.arriving = False
         behind = in_backward() >= 0
         self.fresh |= behind
-        owner = first_of(OWNERS, within())
         if owner or self.stepping:
             return owner or "optimizer"
         if arriving or not label or label in FACTORIES:
@@ -223,11 +221,24 @@ class Recorder(Observer):
                 self.arriving = True
                 self.arrivals += not self.moving
                 self.pinned = storage_of(tensor).practice is self.machine.pinned
-                if not self.moving and tensor.layout == torch.strided and is_again(tensor):
+                if not self.moving and tensor.layout == torch.strided and self.is_again(tensor):
                     self.count(self.again, "again", size)
                 if self.machine.values and not self.moving and tensor.layout == torch.strided:
                     self.shards.copied(tensor)
         self.count(self.copies, "set-up" if self.moving else direction, size)
+
+    def is_again(self, tensor: torch.Tensor) -> bool:
+        """Whether a part of a storage was copied in this step or the one before, and not written to since.
+
+        What comes back later, such as a batch in the next epoch, isn't the same again and again.
+        """
+        if tensor.is_inference():  # it doesn't count what is written to it
+            return False
+        copied = vars(storage_of(tensor)).setdefault("copied", {})
+        part = tensor.storage_offset(), tensor.size(), tensor._version
+        before = copied.get(part)
+        copied[part] = self.steps
+        return before is not None and before >= self.steps - 1
 
     def waited(self, stream: Any, device: torch.device | None, event: Any, reason: str) -> None:
         """The CPU waits; ``reason`` is the direction of the copy that it waits for, or the name of an operator."""
@@ -240,8 +251,8 @@ class Recorder(Observer):
             reason = "set-up"
         elif reason == "h2d":
             reason = "pinned" if self.pinned else "h2d"
-        elif first_of(PURPOSES, codes):
-            reason = first_of(PURPOSES, codes)
+        elif purpose(codes):
+            reason = purpose(codes)
         elif any(code.co_name == "__format__" for code in codes):
             reason = "print"
         elif cause(codes) and not framework(codes)[0]:
@@ -351,18 +362,6 @@ class Recorder(Observer):
 def is_due(count: int) -> bool:
     """Whether to look at so many blocks: at 16, 24, 32, 48, 64 …"""
     return count.bit_count() == 1 or count.bit_count() == 2 and bool(count & count << 1)
-
-
-def is_again(tensor: torch.Tensor) -> bool:
-    """Whether the same part of a storage was copied before, and not written to since."""
-    if tensor.is_inference():  # it doesn't count what is written to it
-        return False
-    storage = storage_of(tensor)
-    copied = vars(storage).setdefault("copied", set())
-    part = tensor.storage_offset(), tensor.size(), tensor._version
-    again = part in copied
-    copied.add(part)
-    return again
 
 
 def marking(recorder: Recorder) -> Callable:

@@ -16,6 +16,8 @@ class Rounds:
         self.steps = 0
         self.since: set[Hashable] = set()  # the optimizers of this step
         self.joined: Hashable = None  # the latest of them, if it is not the first
+        self.known: set[Hashable] = set()  # the optimizers that have begun a step
+        self.began = 0  # the first step that is only of the latest training
 
     def stepped(self, optimizer: Hashable) -> bool:
         """Count a step of an optimizer; whether a training step begins with it."""
@@ -23,7 +25,11 @@ class Rounds:
             self.since.add(optimizer)
             self.joined = optimizer
             return False
-        self.steps += 2 if optimizer == self.joined else 1
+        again = optimizer == self.joined
+        if again and optimizer not in self.known:
+            self.began = self.steps + 1
+        self.known.add(optimizer)
+        self.steps += 2 if again else 1
         self.since = {optimizer}
         self.joined = None
         return True

@@ -116,9 +116,9 @@ def waits(facts: Any) -> Any:
     rows = [row for row in facts["waits"] if row[0] != "set-up"]
     rows.sort(key=lambda row: -row[3])
     lines = [f"waits     {sum(row[3] for row in rows)} in all"] if rows else []
-    for reason, file, line, count, _, _, package, _ in rows[:5]:
+    for reason, file, line, count, _, _, package, *_ in rows[:5]:
         note = NOTES.get(reason, "")
-        inside = package[0] or reason.partition(" in ")[2]
+        inside = ", ".join(filter(None, package)) or reason.partition(" in ")[2]
         note = f"in {inside}" if inside else note
         text = f"{rate(count, facts)} {short(file, line)}  {source(file, line, 60)}  {note}"
         lines.append(text[:WIDTH])
@@ -178,9 +178,7 @@ def advice(findings: Any) -> Any:
     """The findings, each with its fix."""
     if not findings:
         return ["findings  none"]
-    own = sum(not finding["package"] for finding in findings)
-    theirs = f", and {len(findings) - own} inside frameworks" * (own < len(findings))
-    lines = [f"findings  {own or 'none'}{theirs}"]
+    lines = [f"findings  {len(findings)}"]
     for number, finding in enumerate(findings, 1):
         lines.append(f"{number:3}. {short(finding['file'], finding['line'])}  {finding['text']}")
         lines.append(f"     → {finding['fix']}")

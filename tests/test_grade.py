@@ -126,6 +126,8 @@ HOSTILE = {
     "ignores": "signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
     "floods": FLOOD,
     "forks": "for _ in range(5):\n    if not os.fork():\n        os.setsid()\n        os.execlp('sleep', 'sleep', '3.14159e4')",
+    "bombs": "for _ in range(300):\n    if not os.fork():\n        time.sleep(3.14159e4)",
+    "digs": "for _ in range(1500):\n    os.mkdir('d')\n    os.chdir('d')",
     "orphans": "subprocess.Popen('(sleep 3.14159e4 &) &', shell=True, start_new_session=True)\nos.kill(os.getppid(), 9)",
 }
 
@@ -133,7 +135,9 @@ HOSTILE = {
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_hostile_notebooks_cost_themselves_only_what_comes_after(submitted):
-    """One wrote 4 GB into the grading process, one took back its own points, one left 40 processes behind."""
+    """One wrote 4 GB into the grading process, one took back its own points, one left 40 processes behind; one filled the
+    machine with its own, which must end within the limit that a container sets; one's folders lost the table of the class.
+    """
     imports = "import contextlib, os, signal, subprocess, time\n"
     before = psutil.Process().memory_info().rss
     rows = submitted(
@@ -147,6 +151,7 @@ def test_hostile_notebooks_cost_themselves_only_what_comes_after(submitted):
     assert (
         rows["ignores"]["note"].startswith("cell 3 hung") and rows["forks"]["03.buffer"] == NOT_YET
     )
+    assert rows["bombs"]["note"] == "ended, since it had more than 128 processes and threads"
     assert psutil.Process().memory_info().rss - before < 3e8
     lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
     assert not [line for line in lines if "3.14159e4" in line]

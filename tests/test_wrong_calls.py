@@ -48,6 +48,8 @@ CALLS = {  # what is typed: what the line says
     "pack ''": "an argument is empty",
     "pack new --wheels ''": "--wheels is empty",
     "pack pages": "is there already",
+    "pack new --wheels mine.txt": "--wheels: takes cpu, xpu, default, or the likes of cu130",
+    "lab --wheels ../x": "--wheels: takes cpu",
     "record --out mine.txt/x.json": "--out: takes a file in a folder",
     "record --out nowhere/x.json": "--out: takes a file in a folder",
     "record --out pages": "--out: takes a file, and 'pages' is none",
@@ -94,6 +96,7 @@ CALLS = {  # what is typed: what the line says
     "lab --cpu --here": "not allowed with",
     "lab --wheels ''": "--wheels is empty",
     "test --gpu --here --out mine.txt": "takes a new file",
+    "test --gpu --here --out dangling": "takes a new file",
     "test --gpu --here --out nowhere/x.json": "takes a new file in a folder",
     "nothing": "There is no command 'nothing'",
 }
@@ -107,6 +110,7 @@ def test_a_wrong_call_is_refused_in_a_line_before_anything_happens(
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    (tmp_path / "dangling").symlink_to("nowhere/x.json")
     monkeypatch.chdir(tmp_path)
     before = everything(tmp_path)
     try:

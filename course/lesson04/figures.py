@@ -87,7 +87,7 @@ def first_names(network, data):
     with torch.inference_mode():
         names = _imagenet(network(photos.prepare(torch.stack(images))))
     told = [("our coffee", None), ("our cat", None), *((name, None) for name in data.classes)]
-    title = "It knows coffee and cats; your classes get the nearest names it has"
+    title = "It knows coffee and cats; everything else gets one of the same 1,000 names"
     figures.show(*_renamed(title, images, names, told[: len(images)]))
 
 

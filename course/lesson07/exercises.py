@@ -59,7 +59,7 @@ WAITS_FOR = {  # line of the lesson: what Python needs from the GPU there
     "x.cpu()": "a copy",
     "x.nonzero()": "the size of its result",
     "x[x > 0.5]": "the size of its result",
-    "host.to('cuda')": "a copy, because host isn't pinned",
+    "host.to('cuda')": "a copy, as it isn't non_blocking",
     "x[[0, 1]]": "a copy of the index",
     "torch.tensor([1.0], device='cuda')": "a copy",
 }
@@ -226,7 +226,7 @@ def _judge_lines(found):
 waits = exercise("07.waits", _check_find_waits, find_waits, tool="find_waits")
 
 
-# --- an epoch without waits ---------------------------------------------------------------------
+# --- an epoch with one wait ---------------------------------------------------------------------
 def flowing(model, batches, optimizer):
     total = 0.0
     for images, labels in batches:

@@ -136,12 +136,11 @@ def show_forecasts(title, forecasts, alt, rows=""):
 
 def show_before_and_after(before, after):
     """Show the forecasts of an epoch as first written, and with all changes; the title says what each saves alone."""
-    saved = (before.gains["waits"], before.gains["cpu work"], before.ms - after.ms)
-    waits, elsewhere, both = (plots.number(ms, 2) for ms in saved)
-    title = (
-        f"Forecast: waiting less saves {waits} ms, preparing elsewhere {elsewhere}; together {both}"
-    )
-    alt = f"{title}. At first, the GPU has long gaps; then short ones."
+    saved = before.gains["waits"], before.gains["cpu work"]
+    waits, elsewhere = (plots.number(ms, 1 + (ms > 10)) for ms in saved)
+    title = f"Forecast: waiting less saves {waits} ms, preparing on the GPU {elsewhere} ms"
+    both = plots.number(before.ms - after.ms, 2)
+    alt = f"{title}, both {both}. At first, the GPU has nothing to do between the batches; then it has."
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)
 
 

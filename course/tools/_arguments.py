@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from pathlib import Path
 
 
@@ -24,6 +25,15 @@ def _number(text, takes, least, most=10**9):
     if not (text.isascii() and text.isdecimal() and least <= int(text[:12]) <= most):
         raise argparse.ArgumentTypeError(f"takes {takes}, not {text!r}")
     return int(text)
+
+
+def build(text: str) -> str:
+    """Return the name of a build of PyTorch, as its index calls it."""
+    if not re.fullmatch(r"default|cpu|xpu|cu\d{2,3}|rocm\d+(\.\d+)*|", text.strip()):
+        raise argparse.ArgumentTypeError(
+            f"takes cpu, xpu, default, or the likes of cu130 and rocm6.4, not {text!r}"
+        )
+    return text
 
 
 def folder(text: str) -> Path:

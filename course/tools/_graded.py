@@ -10,22 +10,20 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread, Timer
 from typing import IO, Any
 
-import psutil
-
 from course.measurements.reader import schema_checker
-from course.tools import ROOT
+from course.tools import ROOT, _bounds
 
 MIME = "application/vnd.gpus-in-pytorch.outcome+json"
 MOST = 8_000_000  # bytes that a run may say
 GRACE = 10  # seconds between a cell's interrupt and its kernel's end
-DUMPABLE, ADOPTING = 4, 36  # of Linux's prctl
+DUMPABLE = 4  # of Linux's prctl
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,16 @@ def run(job: dict, container: list) -> tuple[list[Event], str]:
     """
     name = f"grade-{uuid.uuid4().hex[:12]}"
     line = [*container[:2], f"--name={name}", *container[2:]] if container else []
-    said = bytearray()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+    said, ended = bytearray(), ""
+    with (
+        _bounds.home() as home,
+        nullcontext() if container else _bounds.group() as group,
+    ):
         variables = {} if container else environment(ROOT, home)
         with tempfile.TemporaryFile() as file:
-            file.write(json.dumps(job).encode())
+            file.write(json.dumps({**job, "group": str(group or "")}).encode())
             file.seek(0)
-            process = subprocess.Popen(
+            process = _bounds.start(
                 [*line, "python" if container else sys.executable, "-m", "course.tools._graded"],
                 cwd=home,
                 env={**os.environ, **variables},
@@ -76,14 +77,17 @@ def run(job: dict, container: list) -> tuple[list[Event], str]:
         listener = Thread(target=listen, args=(process.stdout, said), daemon=True)
         listener.start()
         try:
-            listener.join(job["seconds"])
+            if container:
+                listener.join(job["seconds"])
+            else:
+                ended = _bounds.watch(listener, process, home, job)
         finally:
             if container:
                 subprocess.run([container[0], "kill", name], capture_output=True)
-            end(process.pid)
-            process.kill()
-            process.wait()
-    return understood(bytes(said[:MOST]), job["seconds"])
+            if group:
+                _bounds.empty(group)
+            _bounds.end_run(process)
+    return understood(bytes(said[:MOST]), job["seconds"], ended)
 
 
 def listen(pipe: IO[bytes], said: bytearray) -> None:
@@ -92,8 +96,8 @@ def listen(pipe: IO[bytes], said: bytearray) -> None:
         said += piece
 
 
-def understood(said: bytes, seconds: float) -> tuple[list[Event], str]:
-    """Return the events in what a run said, and what stopped it: its last word, a text."""
+def understood(said: bytes, seconds: float, ended: str = "") -> tuple[list[Event], str]:
+    """Return the events in what a run said, and what stopped it: its last word, a text, unless it was `ended`."""
     events, stopped = [], f"no result in {seconds} s, or the whole run was ended"
     if len(said) == MOST:
         stopped = f"ended, since it said more than {MOST // 10**6} MB"
@@ -104,45 +108,10 @@ def understood(said: bytes, seconds: float) -> tuple[list[Event], str]:
                 stopped = content[:400]
             else:
                 events.append(Event(**content))
+    stopped = ended or stopped
     if not events and stopped:
         raise ValueError(stopped)
     return events, stopped
-
-
-@contextmanager
-def orphans_adopted() -> Iterator[Callable]:
-    """In the block, what learners' code leaves running belongs to this process; the function given ends it, as the end does."""
-    before = psutil.Process().children(recursive=True)
-    control(ADOPTING, 1)
-    try:
-        yield lambda: end(os.getpid(), before)
-    finally:
-        psutil.wait_procs(end(os.getpid(), before), timeout=2)
-        control(ADOPTING, 0)
-
-
-def control(option: int, value: int) -> None:
-    """Set a property of this process that only Linux has."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-def end(process: int, spared: Collection = ()) -> set:
-    """End everything below a process but what is `spared`, and return it; each is stopped first and starts no other."""
-    seen: set = set()
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(process)
-        while new := {*parent.children(recursive=True)} - seen - {*spared}:
-            seen |= new
-            for each in new:
-                with suppress(psutil.Error):
-                    each.suspend()
-    for each in seen:
-        with suppress(psutil.Error):
-            each.kill()
-    return seen
 
 
 def inside() -> None:
@@ -153,11 +122,8 @@ def inside() -> None:
     from nbclient.exceptions import CellControlSignal, DeadKernelError
 
     say, job = private_output(), json.load(sys.stdin)
-    control(ADOPTING, 1)
-    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (job["memory"] * 10**9,) * 2)
+    _bounds.control(_bounds.ADOPTING, 1)
+    _bounds.limit(job)
     shutil.copytree(ROOT / "notebooks/scripts", "scripts")
     sources = ["import course.tools._graded; course.tools._graded.record()", *job["cells"]]
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
@@ -198,7 +164,7 @@ class Watch:
     def give_up(self) -> None:
         """End what the cell does."""
         self.hung = True
-        end(os.getpid())
+        _bounds.end(_bounds.others())
 
 
 def noted(cell: Any, number: int) -> Iterator[Event]:
@@ -213,7 +179,7 @@ def noted(cell: Any, number: int) -> Iterator[Event]:
 
 def private_output() -> Callable:
     """Return a function that says something to the grader, on a pipe that learners' code does not get."""
-    control(DUMPABLE, 0)  # nor from /proc, but as root
+    _bounds.control(DUMPABLE, 0)  # nor from /proc, but as root
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return lambda content: print(json.dumps(content), file=pipe, flush=True)

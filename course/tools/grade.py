@@ -13,15 +13,15 @@ from pathlib import Path
 from threading import Lock
 
 from course.checks import CORRECT, ERROR, NOT_ATTEMPTED
-from course.tools import ROOT, _graded, _notebooks, _sheets
+from course.tools import ROOT, _bounds, _graded, _notebooks, _sheets
 from course.tools._arguments import positive
 
 HELP = "grade submitted notebooks: FOLDER --out grades.csv, one line for each file"
 CHECK = re.compile(r"\b(\w+)\.check\(")  # the exercise's name in ex.NAME.check(
 LARGEST, MOST_PARTS = 20_000_000, 300_000  # bytes and braces of a notebook
 READING = Lock()  # one at a time: a notebook takes many times its size while it is read
-SEALED = """run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,exec,size=1g,mode=1777 --shm-size=256m
-    --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit=128 --cpus=1 --workdir=/tmp"""
+SEALED = f"""run --rm --interactive --network=none --read-only --tmpfs=/tmp:rw,exec,size=1g,mode=1777 --shm-size=256m
+    --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges --pids-limit={_bounds.TASKS} --cpus=1 --workdir=/tmp"""
 
 
 ASK = "import json; from course.checks.core import all_keys; print(json.dumps(all_keys()))"
@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if not paths:
         print(f"grade: FOLDER is {args.folder}; it takes one with notebooks in it", file=sys.stderr)
         return 2
-    with _graded.orphans_adopted() as end_all, ThreadPoolExecutor(args.jobs) as pool:
+    all_keys()  # before any run starts
+    with _bounds.orphans_adopted() as end_all, ThreadPoolExecutor(args.jobs) as pool:
         waiting = [pool.submit(grade_one, path, args, container) for path in paths]
         try:
             rows = [future.result() for future in tqdm(waiting, unit="file")]
@@ -109,6 +110,8 @@ def grade_one(path: Path, args: argparse.Namespace, container: list) -> dict:
         events, row["note"] = _graded.run(job, container)
     except (ValueError, OSError) as error:
         return {**row, "note": f"{error}"}
+    except Exception as error:  # costs this file, and not the table
+        return {**row, "note": f"not graded ({type(error).__name__}: {str(error)[:80]})"}
     checked = [set(CHECK.findall(cell)) for cell in cells]
     events = [event for event in events if event.cell in range(len(cells))]
     lone = {e.key for e in events if e.key and e.key[3:] not in checked[e.cell]}

@@ -36,7 +36,7 @@ def environment_arguments(parser: argparse.ArgumentParser) -> None:
     other = "another build of PyTorch, such as cu126 or rocm6.4; default: the plain package index's"
     here = "use the Python that runs this command; install nothing"
     which.add_argument("--cpu", dest="wheels", action="store_const", const="cpu", help=cpu)
-    which.add_argument("--wheels", metavar="NAME", help=other)
+    which.add_argument("--wheels", type=_arguments.build, metavar="NAME", help=other)
     which.add_argument("--here", action="store_true", help=here)
     newest = f"the newest versions instead of those in {_install.VERSIONS}"
     parser.add_argument("--latest", action="store_true", help=newest)

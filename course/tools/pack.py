@@ -11,7 +11,7 @@ from pathlib import Path
 from course import files
 from course.pages import NOTEBOOKS
 from course.tools import ROOT, _install, needs
-from course.tools._arguments import folder
+from course.tools._arguments import build, folder
 from course.tools._install import SetupError, gigabytes, machine
 
 HELP = "pack lessons and wheels into one folder that installs with no network"
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=folder, metavar="FOLDER", help="where to pack; it must not exist yet"
     )
-    build = "the build of PyTorch: cpu (default), another folder of its index, or default for pip's"
-    parser.add_argument("--wheels", metavar="NAME", default="cpu", help=build)
+    text = "the build of PyTorch: cpu (default), another folder of its index, or default for pip's"
+    parser.add_argument("--wheels", type=build, metavar="NAME", default="cpu", help=text)
 
 
 def run(args: argparse.Namespace) -> int:

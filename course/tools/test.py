@@ -57,7 +57,7 @@ def gpu_lane(python: str, out: Path, arguments: list) -> int:
 
     Practice GPUs step aside where there is a GPU, so the first step compares it with what was stored without one.
     """
-    if out.exists() or not out.parent.is_dir():
+    if os.path.lexists(out) or not out.parent.is_dir():
         print(f"--out {out} takes a new file in a folder that exists.", file=sys.stderr)
         return 2
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}

@@ -70,3 +70,56 @@ def test_an_interrupt_waits_until_the_books_are_whole(imitated, monkeypatch):
         del tensors
         assert torch.cuda.memory_allocated() == 0
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def cut_off(program, point):
+    """Run a program with Ctrl-C before the instruction ``point`` of `machine`; whether it has so many."""
+    count = 0
+
+    def tracer(frame, event, _):
+        nonlocal count
+        if "/practice_gpus/machine/" not in frame.f_code.co_filename.replace("\\", "/"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lineno is not None:  # else it unwinds an exception
+            count += 1
+            if count == point:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return tracer
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(tracer)
+        program()
+        sys.settrace(before)
+        time.sleep(0.05 if count >= point else 0)  # one from a destructor comes later
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return count >= point
+
+
+def test_an_interrupt_at_any_point_leaves_no_memory_behind(imitated):
+    """One of 160 left 512 bytes until the kernel's end: a block that was taken, and had no owner yet; or the next
+    question after memory raised the error of a tensor that was too large and was never made.
+    """
+
+    def program():
+        tensor = torch.ones(3, device="cuda")
+        joined = torch.cat([tensor + tensor, tensor[1:].clone()])
+        del tensor
+        joined.sum().item()
+
+    def too_large():
+        with contextlib.suppress(torch.OutOfMemoryError):
+            torch.empty(1 << 45, device="cuda", dtype=torch.uint8)
+
+    with imitated(1):
+        for each, step in (program, 17), (too_large, 5):
+            point = 1
+            while cut_off(each, point):
+                assert torch.cuda.memory_allocated() == 0, point
+                point += step
+        assert point > step and (torch.ones(2, device="cuda") * 2).tolist() == [2, 2]

@@ -43,7 +43,8 @@ def options() -> Any:
     parser.add_argument("--asynchronous", action="store_true", help="calls return before the work")
     parser.add_argument("-m", action="store_true", dest="module", help="a module, not a script")
     parser.add_argument("program", help="the script, or the module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    more = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    more.required = False  # else a missing program is said to be two arguments
     args = parser.parse_args()
     try:
         check(args)
@@ -64,10 +65,15 @@ def check(args: Any) -> None:
         path = getattr(args, name) and Path(getattr(args, name))
         if not path:
             continue
-        if not os.access(path.absolute().parent, os.W_OK):
+        folder = path.absolute().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise ValueError(f"--{name} is {path}; it takes a file in a folder that can be written")
         if os.path.lexists(path) and not (path.is_file() and is_report(path)):
             raise ValueError(f"--{name} is {path}, which is there and no report: name a new file")
+    if args.json and args.html and Path(args.json).absolute() == Path(args.html).absolute():
+        raise ValueError(f"--json and --html are both {args.json}: name two files")
+    if args.before and not Path(args.before).is_file():
+        raise ValueError(f"--before is {args.before}, and there is no such file")
     if args.before:
         page.earlier(args.before)
     if args.before and not args.html:
@@ -89,10 +95,12 @@ def is_page(path: Path) -> bool:
 
 def main() -> Any:
     """Run the program, print the report, and return the exit status."""
-    if sys.argv[1:] == ["verify"]:
-        return verify.main()
-    if sys.argv[1:] == ["calibrate"]:
-        return calibrate.main()
+    alone = {"verify": verify.main, "calibrate": calibrate.main}
+    if sys.argv[1:2] and sys.argv[1] in alone:
+        if sys.argv[2:]:
+            print(f"python -m practice_gpus {sys.argv[1]}: it takes no arguments", file=sys.stderr)
+            return 2
+        return alone[sys.argv[1]]()
     if sys.argv[1:2] == ["trace"]:
         from .traces import command
 

@@ -33,6 +33,7 @@ class Block:
             "frames",
         ),  # what was asked for, and where
         *("taken", "given"),  # when
+        "noted",  # that it is in the log
         *("address", "before", "after", "free"),  # its place in the segment
         *("kind", "origin", "step"),  # of a report
     )
@@ -56,6 +57,7 @@ class Block:
         self.label = label
         self.taken = perf_counter()
         self.given: float | None = None  # when it was given back
+        self.noted = False
         self.address = address  # None until the books are brought up to date
         self.before = self.after = None
         self.free = False

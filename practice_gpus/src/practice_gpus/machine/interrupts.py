@@ -56,7 +56,7 @@ def passed_on(before: Any, destructor: Callable) -> Callable:
 
 def finish(place: Place) -> None:
     """Do what the interrupt has cut off: give the block of a ``Place`` back."""
-    if place.block is not None and place.allocator is not None and place.block.given is None:
+    if place.block and place.allocator and place.allocator.holds(place.block):
         place.allocator.release(place.block)
 
 

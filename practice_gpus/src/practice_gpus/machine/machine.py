@@ -205,18 +205,18 @@ class Machine:
 
     def placed(self, device: torch.device, size: int, label: str = "") -> Place:
         """A label with a block of ``size`` bytes, or with none for none."""
-        block = None
         allocator = self.allocators[device.index]
+        place = Place(self, device, allocator)
         if size:
             stream = self.streams.at(device.index)
             try:
-                block = allocator.take(size, stream.stream_id, label)
+                allocator.take(size, stream.stream_id, label, place)
             except torch.OutOfMemoryError:
                 if not self.asynchronous:
                     raise
                 self.streams.drain(device)  # work that is done gives back what it held
-                block = allocator.take(size, stream.stream_id, label)
-        return Place(self, device, allocator, block)
+                allocator.take(size, stream.stream_id, label, place)
+        return place
 
     def asserted(self, device: torch.device, reason: Any) -> Any:
         """The error for a failed assertion on ``device``; each later call fails with it, too, if that is asked for."""

@@ -105,8 +105,10 @@ class Allocator:
                 if counter.now > counter.peak:
                     counter.peak = counter.now
 
-    def take(self, request: int, stream: int = 0, label: str = "") -> Block:
+    def take(self, request: int, stream: int = 0, label: str = "", owner: Any = None) -> Block:
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full.
+
+        Its ``owner`` has it before the books do, and gives it back in either case: an interrupt may come between.
 
         A segment is added only where no free block fits: then each one added before it is more than half in use. So
         the device grows by twice what is taken at most, and by one segment of each pool for each stream.
@@ -120,21 +122,32 @@ class Allocator:
         for observer in self.observers:
             observer.taking(self, block)
             prompt |= observer.prompt
-        self.log.append(block)
+        if owner is not None:
+            owner.block = block
         self.growth += 2 * size
         if stream not in self.streams:
             self.streams.add(stream)
             self.growth += SMALL_SEGMENT + LARGE_SEGMENT
+        self.log.append(block)
+        block.noted = True
         if prompt or len(self.log) > 2000 or not self.has_room(0):
             self.settle()
         return block
 
     def release(self, block: Block) -> None:
         """Give a block back. Safe to call from a destructor."""
+        if block.address == NOWHERE or (not block.noted and not self.holds(block)):
+            return  # an interrupt came before it was taken, or there was no room
         for observer in self.observers:
             observer.releasing(self, block)
         block.given = perf_counter()
         self.log.append(block)
+
+    def holds(self, block: Block) -> bool:
+        """Whether a block is taken and not given back, in the books or in the log: slow, for after an interrupt."""
+        with self.lock:
+            settled = 0 if block.address is None else 1 + block.free
+            return settled + self.log.count(block) == 1
 
     def settle(self) -> None:
         """Bring the books up to date."""
@@ -142,16 +155,17 @@ class Allocator:
             before = self.growth
             self.growth = 0  # first: another thread may add to the log meanwhile
             self.streams.clear()
-            try:
-                while self.log:
-                    block = self.log.popleft()
+            while self.log:
+                block = self.log.popleft()
+                try:
                     if block.address is None:
                         self._place(block)
                     elif block.address != NOWHERE:
                         self._give_back(block)
-            except torch.OutOfMemoryError:
-                self.growth += before  # the rest of the log is still to come
-                raise
+                except torch.OutOfMemoryError:
+                    if block.given is None:  # else an interrupt came before this was looked up
+                        self.growth += before  # the rest of the log is still to come
+                        raise
 
     def _place(self, block):
         """Find room for a block: the smallest free block that fits, or a new segment."""

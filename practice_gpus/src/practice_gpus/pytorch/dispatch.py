@@ -217,7 +217,7 @@ class DispatchMode(TorchDispatchMode):
         if sum(sizes) > room:
             self.machine.streams.drain(call.home)  # work that is done gives back what it held
             for size in sizes:
-                allocator.release(allocator.take(size))  # raises when it comes to what does not fit
+                self.machine.placed(call.home, size)  # raises when it comes to what does not fit
 
     def _count(self, call):
         """Count copies, and how often the CPU waits in an operator for its values."""

@@ -11,13 +11,18 @@ GPU, and each Triton kernel that it launches is reported.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
+import os
 import re
 import runpy
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 
+MOST_THREADS = 1024  # of a block, on every card
 TYPES = {
     "float": torch.float32,
     "double": torch.float64,
@@ -43,12 +48,17 @@ def options(arguments: list[str]) -> Any:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", help="a .cu file, or a Python file that launches Triton kernels")
     parser.add_argument(
-        "name", nargs="?", help="the kernel, such as 'transpose<32>'; not needed where there is one"
+        "file", type=_file, help="a .cu file, or a Python file that launches Triton kernels"
+    )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        type=_name,
+        help="the kernel, such as 'transpose<32>'; not needed where there is one",
     )
     parser.add_argument("--grid", type=_sizes, help="blocks, such as 32,32")
-    parser.add_argument("--block", type=_sizes, default=(256,), help="threads of a block (256)")
+    parser.add_argument("--block", type=_threads, default=(256,), help="threads of a block (256)")
     parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument")
     parser.add_argument(
         "--set",
@@ -58,15 +68,18 @@ def options(arguments: list[str]) -> Any:
         help="a __constant__ or __device__ variable",
     )
     parser.add_argument("--card", default="A100", help="compile for this card (A100)")
-    parser.add_argument("--shared", type=int, default=0, help="bytes of dynamic shared memory")
+    parser.add_argument("--shared", type=_bytes, default=0, help="bytes of dynamic shared memory")
     parser.add_argument(
         "--flag", action="append", default=[], help="for the compiler, such as --flag=-DN=32"
     )
     parser.add_argument(
-        "--limit", type=float, default=60, help="seconds for the compiler, and for the run (60)"
+        "--limit", type=_seconds, default=60, help="seconds for the compiler, and for the run (60)"
     )
     parser.add_argument(
-        "--save", metavar="FILE", help="write the arguments there after the run, by torch.save"
+        "--save",
+        type=_new_file,
+        metavar="FILE",
+        help="write the arguments there after the run, by torch.save",
     )
     return parser.parse_args(arguments)
 
@@ -193,7 +206,53 @@ def _tensor(text, kind, sizes, how):
 
 
 def _sizes(text):
-    return tuple(int(each) for each in text.split(","))
+    sizes = tuple(int(each) if each.strip().isdecimal() else 0 for each in text.split(","))
+    if min(sizes) < 1 or len(sizes) > 3:
+        raise argparse.ArgumentTypeError(
+            f"takes one to three numbers above 0, such as 32,32, not {text!r}"
+        )
+    return sizes
+
+
+def _threads(text):
+    sizes = _sizes(text)
+    if math.prod(sizes) > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"takes at most {MOST_THREADS} threads, not {text!r}")
+    return sizes
+
+
+def _seconds(text):
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"takes seconds above 0, not {text!r}")
+
+
+def _bytes(text):
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"takes a number of bytes, 0 or more, not {text!r}")
+
+
+def _file(text):
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"is {text!r}, and there is no such file")
+    return text
+
+
+def _new_file(text):
+    path = Path(text)
+    if os.path.lexists(path) or not os.access(path.absolute().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(
+            f"takes a new file in a folder that can be written, not {text!r}"
+        )
+    return text
+
+
+def _name(text):
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty")
+    return text
 
 
 def _python(args):

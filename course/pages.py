@@ -47,7 +47,7 @@ LESSONS = (
     Lesson(
         "01b_what_a_gpu_is.ipynb",
         "What a GPU is",
-        26,
+        25,
         "Beat an RTX 4090 with your CPU, forecast a job and its limit, and fill a scheduler with warps",
     ),
     Lesson(
@@ -101,7 +101,7 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        26,
+        27,
         "Split a batch by hand, watch the ring, and turn a script into one that runs on every GPU",
     ),
     Lesson(

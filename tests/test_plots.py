@@ -18,7 +18,13 @@ from course.measurements import gpu_code
 from course.show import figures, vega
 from course.tools import ROOT
 from helpers import plots
+from practice_gpus.reports import page
 from helpers.plots import CARD, COMM, COPY, CPU, GPU, WAIT
+
+
+def test_reports_and_pages_have_the_same_greens():
+    """What is 'activations' on a page would be another green in a report."""
+    assert page.GREENS == plots.GREENS
 
 
 def test_a_long_title_takes_another_line_and_is_not_cut():

@@ -23,7 +23,7 @@ RIGHT = 70  # and for what is written behind
 WIDE = 120  # where that is a range
 SMALL = 0.02  # of a GPU's memory
 MOST = 5  # waits, and findings, that are listed
-GREENS = ("#0b4f33", "#1B8A5A", "#4fae83", "#8ccbaf", "#bfe3d3")
+GREENS = ("#0B4F33", "#1B8A5A", "#4FAE83", "#8CCBAE", "#BFE0D0")
 PARTS = {
     "parameters": ("parameters", "buckets", "replicas"),
     "gradients": ("gradients",),

@@ -18,8 +18,8 @@ from course.measurements import gpu_code
 from course.show import figures, vega
 from course.tools import ROOT
 from helpers import plots
-from practice_gpus.reports import page
 from helpers.plots import CARD, COMM, COPY, CPU, GPU, WAIT
+from practice_gpus.reports import page
 
 
 def test_reports_and_pages_have_the_same_greens():

@@ -177,14 +177,10 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
     """
     share = speeds[1] / speeds[25]
     actual = SPEEDS[0] if share >= 1 else SPEEDS[1] if share > 0.5 else SPEEDS[2]
-    of_each = (
-        "took most of your CPU's time"
-        if share < 1 / 2
-        else "took little of your CPU's time just now"
-    )
+    took = "most" if share < 1 / 2 else "little"
     because = (
-        "Every operation takes time to start, however little it computes, and a step has as many of them for one image "
-        f"as for 25. With one image per step, starting them {of_each}."
+        "Every operation, such as a convolution, takes time to start, however little it computes, and every step "
+        f"updates the weights. With one image per step, that took {took} of your CPU's time."
     )
     title = f"One image per step: {1 / share:.1f} times fewer images per second"
     bars = plots.here({f"{size} per step": speed for size, speed in speeds.items()})

@@ -52,7 +52,7 @@ def test_a_disk_that_fills_while_copying_is_said_and_gone_on_with(
 
 
 def test_a_file_beside_the_page_that_hides_a_package_is_named(tmp_path, capsys, monkeypatch):
-    """ "No module named 'torch.nn'; 'torch' is not a package" tells a learner with a torch.py nothing."""
+    """What Python says, that 'torch' is not a package, tells a learner with a torch.py nothing."""
     for name in ("torch", "random", "mine"):
         (tmp_path / f"{name}.py").write_text("")
     (tmp_path / "helpers").mkdir()

@@ -177,7 +177,7 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
     """
     share = speeds[1] / speeds[25]
     actual = SPEEDS[0] if share >= 1 else SPEEDS[1] if share > 0.5 else SPEEDS[2]
-    took = "most" if share < 1 / 2 else "little"
+    took = "most" if actual == SPEEDS[2] else "little"
     because = (
         "Every operation, such as a convolution, takes time to start, however little it computes, and every step "
         f"updates the weights. With one image per step, that took {took} of your CPU's time."

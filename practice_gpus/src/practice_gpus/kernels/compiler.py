@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TENSOR_CORES = re.compile(r"(?:@!?U?P\w+ )?([HIQDBO]MMA|[HIQB]GMMA|UTC\w*MMA)\b")
 ACCESS = re.compile(r"\b(LD|ST)(G|S|)(STS)?((?:\.\w+)*) ")
-NEVER = ("@!PT",)  # where a fault of the card asks for an access that isn't done
+NEVER = "@!PT"  # where a fault of the card asks for an access that isn't done
 SIZES = {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}
 SPILLS = re.compile(r"(?:@!?U?P\w+ )?(STL|LDL)\b")
 TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
@@ -107,7 +107,7 @@ class Compiled:
         """How wide the machine code's accesses are: {(line, "load" or "store", space): {bytes of one thread: how many}}."""
         found: dict = {}
         for number, text in self.machine_code:
-            for kind, space, copies, words in ACCESS.findall("" if text[:4] in NEVER else text):
+            for kind, space, copies, words in ACCESS.findall("" if text.startswith(NEVER) else text):
                 size = next((SIZES[each] for each in words.split(".") if each in SIZES), 4)
                 where = {"G": ["global"], "S": ["shared"], "": ["global", "shared"]}[space]
                 moves = [({"LD": "load", "ST": "store"}[kind], each) for each in where]

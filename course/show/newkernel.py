@@ -44,11 +44,7 @@ def in_the_way(folder: Path) -> list[Path]:
     own = {"", str(folder)}
     path = [entry for entry in sys.path if entry not in own]
     found = [*folder.glob("*.py"), *(file.parent for file in folder.glob("*/__init__.py"))]
-    return [
-        file
-        for file in sorted(found)
-        if file.stem in sys.stdlib_module_names or PathFinder.find_spec(file.stem, path)
-    ]
+    return [file for file in sorted(found) if PathFinder.find_spec(file.stem, path)]
 
 
 def page() -> Path | None:

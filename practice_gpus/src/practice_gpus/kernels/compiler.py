@@ -107,7 +107,9 @@ class Compiled:
         """How wide the machine code's accesses are: {(line, "load" or "store", space): {bytes of one thread: how many}}."""
         found: dict = {}
         for number, text in self.machine_code:
-            for kind, space, copies, words in ACCESS.findall("" if text.startswith(NEVER) else text):
+            for kind, space, copies, words in ACCESS.findall(
+                "" if text.startswith(NEVER) else text
+            ):
                 size = next((SIZES[each] for each in words.split(".") if each in SIZES), 4)
                 where = {"G": ["global"], "S": ["shared"], "": ["global", "shared"]}[space]
                 moves = [({"LD": "load", "ST": "store"}[kind], each) for each in where]

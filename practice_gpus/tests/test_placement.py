@@ -164,3 +164,55 @@ def test_distances_of_many_points_name_both_devices_in_the_words_of_cdist():
             torch.cdist(points.cuda(), points)
         with pytest.raises(RuntimeError, match=r"device of X1 \(0\) must match device of X2 \(1\)"):
             torch.cdist(points.cuda(), points.to("cuda:1"))
+
+
+def test_a_single_gradient_of_the_cpu_comes_to_the_gpu():
+    """`loss.backward(torch.tensor(1.0))` trains on a GPU; it was refused here."""
+    x = torch.ones(2, device="cuda", requires_grad=True)
+    (x * 2).sum().backward(torch.tensor(1.0))
+    assert x.grad.tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="expected device cuda:0 but got cpu"):
+        (x * 2).backward(torch.ones(2))
+    with pytest.raises(RuntimeError, match="Mismatch in shape"):
+        (x * 2).backward(torch.ones(3))
+
+
+def test_a_state_of_the_cpus_generator_is_none_of_a_gpus():
+    """A checkpoint that mixes up the two fails on the first GPU: their states have other sizes there."""
+    torch.cuda.init()  # until then states are kept for later
+    with pytest.raises(RuntimeError, match="RNG state is wrong size"):
+        torch.cuda.set_rng_state(torch.get_rng_state())
+    with pytest.raises(RuntimeError, match="but found the input RNG state size to be 16"):
+        torch.set_rng_state(torch.cuda.get_rng_state())
+    state = torch.cuda.get_rng_state()
+    drawn = torch.rand(3, device="cuda")
+    torch.cuda.set_rng_state(state)
+    assert torch.equal(torch.rand(3, device="cuda"), drawn)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(8), nn.GroupNorm(2, 8)])
+def test_norms_take_weights_of_the_inputs_dtype(norm):
+    """Halves into a norm of float32 pass on the CPU, and end the program on a GPU."""
+    with pytest.raises(RuntimeError, match="expected scalar type Half but found Float"):
+        norm.cuda()(at("cuda", 2, 8).half())
+    with torch.autocast("cuda"):
+        assert norm(at("cuda", 2, 8).half()).dtype == torch.float32
+
+
+def test_a_mask_that_is_added_has_the_dtype_of_halves():
+    """A mask of float32 beside a query of half precision is refused by a GPU's attention."""
+    query = at("cuda", 1, 2, 4, 8).half()
+    with pytest.raises(RuntimeError, match="invalid dtype for bias"):
+        F.scaled_dot_product_attention(query, query, query, at("cuda", 4, 4))
+    assert F.scaled_dot_product_attention(query, query, query, at("cuda", 4, 4) > 0).is_cuda
+
+
+def test_numbers_are_written_where_indices_of_any_device_say():
+    """The CPU has no part in `x[i] = 1`, and indices of another GPU are brought there; for reading they are not."""
+    for i in (torch.tensor([0, 2]), torch.tensor([0, 2]).cuda(), torch.tensor([0, 2]).cuda(1)):
+        x = torch.zeros(3, 3, device="cuda")
+        x[i] = 1
+        x[i[0], i[1]] = 2
+        assert x.tolist() == [[1, 1, 2], [0, 0, 0], [1, 1, 1]]
+    with pytest.raises(RuntimeError, match="indices should be either on cpu"):
+        x[i]

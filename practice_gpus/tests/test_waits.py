@@ -7,6 +7,7 @@ confirmed on a GPU.
 """
 
 import csv
+import pickle
 import threading
 import warnings
 from pathlib import Path
@@ -45,6 +46,7 @@ def names():
     x = torch.rand(4, device="cuda")
     return {
         "torch": torch,
+        "pickle": pickle,
         "F": F,
         "x": x,
         "y": torch.rand((), device="cuda"),

@@ -94,4 +94,5 @@ def clean() -> None:
         distributed.destroy_process_group()
     torch.set_default_device(None)
     torch.cuda.set_device(0)
+    torch.cuda.set_sync_debug_mode(0)
     libraries.clear()

@@ -14,6 +14,14 @@ class Counter:
     def __init__(self) -> None:
         self.now = self.peak = self.taken = self.start = 0
 
+    def add(self, amount: int) -> None:
+        """Count what came, or went where ``amount`` is negative."""
+        self.now += amount
+        if amount > 0:
+            self.taken += amount
+            if self.now > self.peak:
+                self.peak = self.now
+
     def kinds(self) -> dict:
         """The four numbers under PyTorch's names."""
         freed = self.start + self.taken - self.now

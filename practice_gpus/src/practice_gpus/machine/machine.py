@@ -312,12 +312,13 @@ if hasattr(os, "register_at_fork"):
 def lent(generator: Any) -> Iterator[None]:
     """Have operators that take no generator draw from ``generator``: its state takes the place of the CPU's."""
     common = torch.default_generator
+    kind = torch._C.Generator
     before = common.get_state()
-    common.set_state(generator.get_state())
+    common.set_state(kind.get_state(generator))
     try:
         yield
     finally:
-        generator.set_state(common.get_state())
+        kind.set_state(generator, common.get_state())
         common.set_state(before)
 
 

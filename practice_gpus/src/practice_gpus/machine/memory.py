@@ -85,7 +85,7 @@ class Allocator:
         names = [kind, BYTES[kind]]
         if kind == "allocation":
             names.append("requested_bytes")
-        return [self.counts[name][column] for name in names for column in ("all", pool)]
+        return [tuple(self.counts[name][column] for name in names) for column in ("all", pool)]
 
     def now(self, name: str) -> int:
         """Current value of a counter such as "allocated_bytes"."""
@@ -96,14 +96,30 @@ class Allocator:
         """Whether ``count`` more bytes fit for certain; False when that takes a look into the books."""
         return self.reserved.now + self.growth + count <= self.limit
 
-    def _change(self, kind, pool, blocks, size, requested=0):
-        amounts = (blocks, blocks, size, size, requested, requested)
-        for counter, amount in zip(self.ledgers[kind, pool], amounts):  # noqa: B905
-            counter.now += amount
-            if amount > 0:
-                counter.taken += amount
-                if counter.now > counter.peak:
-                    counter.peak = counter.now
+    def _change(self, kind, pool, blocks, size):
+        """Count segments, or split parts that are free."""
+        for counted, sizes in self.ledgers[kind, pool]:
+            if blocks:
+                counted.add(blocks)
+            if size:
+                sizes.add(size)
+
+    def _count(self, block):
+        """Count a block that is taken, as `blocks.Counter.add` does: each tensor passes here."""
+        size, requested = block.size, block.requested
+        for blocks, sizes, asked in self.ledgers["allocation", block.pool]:
+            blocks.taken += 1
+            sizes.taken += size
+            asked.taken += requested
+            blocks.now = now = blocks.now + 1
+            if now > blocks.peak:
+                blocks.peak = now
+            sizes.now = now = sizes.now + size
+            if now > sizes.peak:
+                sizes.peak = now
+            asked.now = now = asked.now + requested
+            if now > asked.peak:
+                asked.peak = now
 
     def take(self, request: int, stream: int = 0, label: str = "", owner: Any = None) -> Block:
         """Take a block for ``request`` bytes; raises ``torch.OutOfMemoryError`` when the device is full.
@@ -190,7 +206,7 @@ class Allocator:
             if was_part:
                 self._change("inactive_split", block.pool, -1, -block.size)
         self._link(block)
-        self._change("allocation", block.pool, 1, block.size, block.requested)
+        self._count(block)
         for observer in self.observers:
             observer.placed(self, block)
         self._mark(block.label, block.taken)
@@ -226,9 +242,10 @@ class Allocator:
         return room
 
     def _give_back(self, block):
-        amounts = (1, 1, block.size, block.size, block.requested, block.requested)
-        for counter, amount in zip(self.ledgers["allocation", block.pool], amounts):  # noqa: B905
-            counter.now -= amount
+        for blocks, sizes, asked in self.ledgers["allocation", block.pool]:
+            blocks.now -= 1
+            sizes.now -= block.size
+            asked.now -= block.requested
         for observer in self.observers:
             observer.freed(self, block)
         self._merge(block)
@@ -254,7 +271,7 @@ class Allocator:
                 else:
                     block.after = neighbor.after
         self._link(block)
-        if block.is_part():
+        if block.before is not None or block.after is not None:
             blocks += 1
             size += block.size
         if size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -131,5 +132,18 @@ def computed(machine: Machine, call: Call) -> Any:
             return divide_by_zero(call.func, call.args, call.kwargs)
         if call.home is not None and is_asserted(error, call.fact.name):
             raise machine.asserted(call.home, error) from error
-        error.args = (text.replace("expected m1 and m2", "expected mat1 and mat2"),)
+        error.args = (reworded(text, call),)
         raise
+
+
+def reworded(text: str, call: Call) -> str:
+    """The words of a CPU's kernel as CUDA's has them."""
+    if call.home is not None:
+        text = re.sub(r"got torch\.(\w+Tensor)", r"got torch.cuda.\1", text)
+        text = text.replace("arguments for embedding_bag)", "arguments for embedding_bag_cuda)")
+        text = re.sub(
+            "^masked_fill_( only.*got) mask with dtype.*", r"masked_fill\1 dtype Byte", text
+        )
+        text = text.replace("masked_scatter: expected", "masked_scatter_: expected")
+        text = text.replace("same dtypes but got", "same dtypes but got ")
+    return text.replace("expected m1 and m2", "expected mat1 and mat2")

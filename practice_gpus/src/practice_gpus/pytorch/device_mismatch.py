@@ -159,7 +159,7 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
     if name == "set_":
         raise RuntimeError(OTHER_STORAGE.format(first or "cpu", placed[1][2] or "cpu"))
     if name in INDEXING:
-        if name == "index_put":  # it copies, and the copy takes indices from anywhere
+        if "put" in name and (first or name == "index_put"):  # it takes indices from anywhere
             placed = [each for each in placed if each[0] != "indices"]
         return _index(placed, first)
     if name in ("masked_fill", "masked_fill_") and (first is None or first != placed[1][2]):
@@ -179,7 +179,7 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
         raise RuntimeError(_distance(*(place for _, _, place in placed)))
     if name == "convolution":
         name, placed = _convolution(placed, first, call.args)
-    if name == "native_batch_norm" and first and torch.backends.cudnn.enabled:
+    if name == "native_batch_norm" and first and _uses_cudnn(call.args):
         name = "cudnn_batch_norm"
     if name in INNER:
         name, names = INNER[name]
@@ -191,6 +191,12 @@ def meet(machine: Machine, call: Call) -> torch.device | None:
     except Mismatch as error:
         error.operator = "" if name in LOOKING else call.fact.name
         raise
+
+
+def _uses_cudnn(args):
+    """Whether a batch norm is cuDNN's: of images, with weights."""
+    x, weight = args[:2]
+    return torch.backends.cudnn.enabled and x.dim() > 2 and weight is not None
 
 
 def _joined(machine, call, name, overload, placed):

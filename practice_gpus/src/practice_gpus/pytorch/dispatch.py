@@ -307,7 +307,7 @@ class DispatchMode(TorchDispatchMode):
                 direction == "d2h" and not into and not blocking(call)
             )  # PyTorch pins the result
             machine.copied(direction, source, end, pinned)
-            if blocking(call):
+            for _ in PARTS.get(source.layout, direction[:1]) if blocking(call) else ():
                 machine.waits(start or end, direction)
 
 

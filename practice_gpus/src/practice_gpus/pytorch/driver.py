@@ -67,6 +67,8 @@ def answers(machine: Machine) -> dict:
         books(index).reset(peak=False)
 
     def set_sync_debug_mode(mode):
+        if mode not in (0, 1, 2):
+            raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
         machine.sync_debug = mode
 
     def sleep(cycles):

@@ -25,6 +25,7 @@ INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 EIGHT_BITS = {torch.float8_e4m3fn, torch.float8_e5m2}
 NOT_IMPLEMENTED = "\"{}\" not implemented for '{}'"
 PUT = "Index put requires the source and destination dtypes match, got {} for the destination and {} for the source."
+EXPECTED = "expected scalar type {} but found {}"
 CUDNN = "getCudnnDataTypeFromScalarType() not supported for {1}"
 # What CUDA says where the CPU has no kernel: written by tests/oracle/kernels.py.
 OTHER_WORDS = Path(__file__).with_name("cuda_kernels.txt")
@@ -42,7 +43,7 @@ KERNELS = {
     "mv": ("addmv_impl_cuda", REAL | COMPLEX),
     "addmv": ("addmv_impl_cuda", REAL | COMPLEX),
     "dot": ("dot", REAL | COMPLEX),
-    "vdot": ("vdot", REAL | COMPLEX),
+    "vdot": ("dot", REAL | COMPLEX),
     "avg_pool1d": ("avg_pool2d_out_cuda_frame", REAL),
     "avg_pool2d": ("avg_pool2d_out_cuda_frame", REAL),
     "avg_pool3d": ("avg_pool3d_out_cuda", REAL),
@@ -91,6 +92,12 @@ ATTENTION = {
     ),
     "_flash_attention_forward": (HALVES, "FlashAttention only support fp16 and bf16 data type"),
 }
+# Norms → dtypes of inputs whose weights have the same, where the CPU's kernels take or name others.
+OF_ONE_DTYPE = {
+    "native_layer_norm": REAL,
+    "native_group_norm": HALVES,
+    "native_batch_norm": {torch.float32},
+}
 SCATTER = ("cuda_scatter_gather_base_kernel_func", REAL | INTEGERS)
 FLOAT8_CAPABILITY = (8, 9)  # the oldest that multiplies numbers of eight bits
 FLOAT8 = "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
@@ -114,6 +121,8 @@ def dtype_check(name: str) -> Callable[[Any], None] | None:
         return _check_scatter
     if name in ("scatter", "scatter_"):
         return _check_multiplied
+    if name in OF_ONE_DTYPE:
+        return _check_norm
     if name == "convolution":
         return _check_convolution
     if name in ("index_put", "index_put_", "_index_put_impl_"):
@@ -134,6 +143,13 @@ def _refuse_operator(call: Any) -> None:
     if any(x.layout == torch.sparse_csr for x in call.inputs):
         backend = "SparseCsrCUDA"
     raise NotImplementedError(NO_KERNEL.format(call.func.name(), backend))
+
+
+def _check_norm(call: Any) -> None:
+    first, *rest = call.inputs
+    for x in rest if first.dtype in OF_ONE_DTYPE[call.fact.name] else ():
+        if x.dtype != first.dtype:
+            raise RuntimeError(EXPECTED.format(*(scalar_type(t.dtype) for t in (first, x))))
 
 
 def _check_attention(call: Any) -> None:
@@ -187,7 +203,11 @@ def _check_put(call: Any) -> None:
 
 
 def _check_convolution(call: Any) -> None:
-    dtype = call.inputs[0].dtype
+    x, weight = call.inputs[:2]
+    dtype = x.dtype
+    if dtype != weight.dtype:
+        kinds = (each.type().replace("torch", "torch.cuda", 1) for each in (x, weight))
+        raise RuntimeError("Input type ({}) and weight type ({}) should be the same".format(*kinds))
     if not dtype.is_floating_point and not dtype.is_complex:
         text = CUDNN if torch.backends.cudnn.enabled else NOT_IMPLEMENTED
         raise RuntimeError(text.format("slow_conv2d_cuda", scalar_type(dtype)))

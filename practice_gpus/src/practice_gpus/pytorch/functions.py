@@ -20,7 +20,13 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from practice_gpus.machine import CPU, NO_KERNEL, contents, refusal, storage_of
 from practice_gpus.pytorch import casting
-from practice_gpus.pytorch.device_mismatch import Mismatch, let_pytorch_refuse, refuse_sparse
+from practice_gpus.pytorch.device_mismatch import (
+    GOT,
+    TWO,
+    Mismatch,
+    let_pytorch_refuse,
+    refuse_sparse,
+)
 from practice_gpus.pytorch.operators import FAKE, fake, meta, tensors
 from practice_gpus.pytorch.tensor_methods import TensorMethods
 from practice_gpus.pytorch.torchscript import Devices
@@ -43,6 +49,7 @@ POWERS = (
     "size of{}"
 )
 OF_THE_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+ATTENTION = "__scaled_dot_product_efficient_attention"
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
 FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray, T.new_tensor)
 
@@ -229,6 +236,10 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
             part = self.move(part, goal) if isinstance(part, T) else part
             into: Any = given if isinstance(key, int) else options
             into[key] = part
+        if goal.type == "cuda" and count == 2:  # numbers of indices are read
+            sized = len(parts) > count or options.get("size") is not None
+            for _ in range(2 * (not sized) + 2 * bool(options.get("check_invariants"))):
+                self.machine.waits(goal, "indices")
         return self.create(func, *given, device=goal, **options)
 
     def copied(
@@ -344,6 +355,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         attention = func is torch._C._nn.scaled_dot_product_attention
         if attention and {self.machine.place(x) for x in inputs[:3]} == {None}:
             self.of_the_cpu(None, *inputs)
+        if attention:
+            self._check_mask(*args, **kwargs)
         if len({self.machine.place(x) for x in inputs}) > 1:
             let_pytorch_refuse(self.machine, func, *args, **kwargs)
         if not attention and self.machine.place(inputs[0]) and torch.backends.cudnn.enabled:
@@ -354,6 +367,21 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if not self.machine.values and attention:
             args, kwargs = fusible(*args, **kwargs)
         return casting.cast("lower", self.machine, func, *args, **kwargs)
+
+    def _check_mask(self, query, key, value, attn_mask=None, *rest, **options):
+        """A mask must be where the query is, and of its dtype if it isn't of bools."""
+        home = self.machine.place(query)
+        if home is None or attn_mask is None:
+            return
+        aligned = query.shape[-1] % (8 if query.dtype in HALVES else 4) == 0  # else no fused kernel
+        places = [self.machine.place(x) for x in (key, value)]
+        if self.machine.place(attn_mask) != home and places == [home, home]:
+            there = self.machine.place(attn_mask) or "cpu"
+            words = GOT.format("attn_bias", there, home, ATTENTION)
+            raise RuntimeError(words if aligned else TWO.format(home, there))
+        adds = query.dtype in HALVES and attn_mask.dtype == torch.float32
+        if adds and aligned and query.dim() == 4 and not torch.is_autocast_enabled("cuda"):
+            raise RuntimeError("invalid dtype for bias - should match query's dtype")
 
     def of_the_cpu(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Attention of the CPU's own, called by its name, or by PyTorch for queries on the CPU."""

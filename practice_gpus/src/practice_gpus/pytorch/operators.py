@@ -36,9 +36,8 @@ WAITS = {
     "_unique2": 1,
     "_linalg_check_errors": 1,
     "_linalg_eigh": 1,
-    "_linalg_svd": 1,
+    "_linalg_svd": 2,
     "allclose": 1,
-    "equal": 1,
     "is_nonzero": 1,
     "linalg_eig": 1,
     "linalg_lstsq": 1,
@@ -48,9 +47,32 @@ WAITS = {
     "unique_dim": 1,
     "unique_dim_consecutive": 1,
 }
+
+
+def compares(x: T, other: T) -> int:
+    """``equal`` looks at numbers where sizes are the same and the memory is not."""
+    places = [(t.data_ptr(), t.stride()) for t in (x, other)]
+    return int(x.size() == other.size() and places[0] != places[1])
+
+
+def pseudo_inverse(x: T, *rest: Any, hermitian: bool = False, **options: Any) -> int:
+    """By ``eigh``, or by ``svd``."""
+    return 1 if hermitian or True in rest else 2
+
+
+def of_dense(count: int) -> Callable:
+    """So often, where a dense tensor becomes a sparse one."""
+    return lambda x, *rest, **options: count * (x.layout == torch.strided)
+
+
 # The same, where the arguments decide.
 WAITS_IF = {
     "bincount": lambda x, *rest, **options: 2 * (x.numel() > 0) - (x.dtype == torch.uint8),
+    "equal": compares,
+    "linalg_matrix_exp": lambda x: 2 * (x.shape[-1] > 1),
+    "linalg_pinv": pseudo_inverse,
+    "_to_sparse": of_dense(1),
+    **{f"_to_sparse_{kind}": of_dense(2) for kind in ("csr", "csc", "bsr", "bsc")},
     "histc": lambda x, bins=100, min=0, max=0, **options: 2 * (min == max),
     "searchsorted": lambda *args, sorter=None, **options: int(sorter is not None),
     "linspace": lambda start, end, *rest, **options: on_gpus(start) + on_gpus(end),

@@ -46,8 +46,13 @@ def patches(machine: Machine, functions: FunctionMode) -> Iterator[Any]:
     yield from of_devices(machine)
     yield torch, "Generator", generators
     set_state = torch.set_rng_state
+
+    def set_rng_state(state):
+        refuse_state(on_cpu(state), ours=False)
+        set_state(state)
+
     for module in (torch, torch.random):
-        yield module, "set_rng_state", lambda state: set_state(on_cpu(state))
+        yield module, "set_rng_state", set_rng_state
     yield from of_autograd(machine, functions)
     yield from without_driver()
     yield from typed.patches(machine)
@@ -142,6 +147,7 @@ def of_devices(machine: Machine) -> Iterator[Any]:
     yield torch, "Event", machine.streams.DeviceEvent
     for name in ("ipc_handle", "from_ipc_handle"):
         yield machine.streams.Event, name, refusal(f"torch.cuda.Event.{name}")
+    yield torch.nn.parallel._functions, "_get_stream", machine.streams.current
     # copies of nn.DataParallel need no streams
     accelerator = SimpleNamespace(is_available=lambda: False)
     namespace = vars(torch) | {"device": machine.device, "accelerator": accelerator}
@@ -177,7 +183,7 @@ def without_driver() -> Iterator[Any]:
     yield torch.cuda.nccl, "is_available", lambda tensors: False
     yield torch._subclasses.fake_tensor, "init_gpu_context", lambda device: None
     yield torch.backends.cuda, "is_built", lambda: True
-    yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
+    yield torch.backends.cudnn, "is_acceptable", lambda tensor: False  # RNNs ask it
     yield torch.autograd.profiler.profile, "__init__", without_cuda
     yield torch, "compile", uncompiled()
     for backend in ("flash", "mem_efficient", "cudnn"):
@@ -281,10 +287,10 @@ def stored(machine: Machine, original: Callable = torch._C.StorageBase.__new__) 
 
 
 def written(machine: Machine, original: Callable = torch.UntypedStorage._write_file) -> Callable:
-    """Writing a storage to a file, as ``pickle`` does: what it lacks is asked for."""
+    """Writing a storage to a file, as ``pickle`` does: it is copied to the CPU, and what it lacks is asked for."""
 
     def write(storage, *args):
-        if machine.label(storage) is not None and not machine.values:
+        if machine.label(storage) is not None:
             storage = storage.cpu()
         return original(storage, *args)
 
@@ -327,15 +333,18 @@ def wrapping(machine: Machine, original: Callable = T._make_wrapper_subclass) ->
 
 
 def checked_grads(original: Callable) -> Callable:
-    """``backward(gradient)`` wants the gradient where the output is."""
+    """``backward(gradient)`` wants the gradient where the output is; a single number is brought there."""
 
     def make(outputs, grads, *rest, **options):
-        for index, (out, grad) in enumerate(zip(outputs, grads, strict=False)):
+        made = list(original(outputs, grads, *rest, **options))
+        for index, (out, grad) in enumerate(zip(outputs, made, strict=False)):
             if isinstance(out, T) and isinstance(grad, T) and out.device != grad.device:
-                raise RuntimeError(
-                    f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}"
-                )
-        return original(outputs, grads, *rest, **options)
+                if grad.dim():
+                    raise RuntimeError(
+                        f"invalid gradient at index {index} - expected device {out.device} but got {grad.device}"
+                    )
+                made[index] = grad.to(out.device)
+        return tuple(made)
 
     return make
 
@@ -394,10 +403,17 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
 
         device = property(lambda self: self.practice)
 
+        def get_state(self):
+            state = original.get_state(self)
+            state[-1] = marks[self.device.type]
+            return state
+
         def set_state(self, state):
-            if self.device.type == "cuda" and on_cpu(state).numel() == dtensors.BRIEF:
+            ours = self.device.type == "cuda"
+            if ours and on_cpu(state).numel() == dtensors.BRIEF:
                 return self.manual_seed(dtensors.seed_of(state))  # one that was saved on a real GPU
-            return original.set_state(self, on_cpu(state))
+            refuse_state(on_cpu(state), ours)
+            return original.set_state(self, state)
 
         def clone_state(self):
             return restored(self.device, self.get_state())
@@ -408,10 +424,26 @@ def generator_class(machine: Machine, original: Any = torch._C.Generator) -> typ
     def gpus(generator, *args):
         return generator.device.type == "cuda"
 
+    marks = {"cpu": 0, "cuda": OF_GPU}
     for name in "get_offset set_offset graphsafe_get_state graphsafe_set_state".split():
         refuse = refusal(f"Generator.{name}", getattr(original, name), gpus, "use its get_state")
         setattr(Generator, name, refuse)
     return Generator
+
+
+OF_GPU = 1  # in the last byte of a state, which PyTorch leaves unused
+WRONG_SIZE = (
+    "Expected a CPUGeneratorImplState of size 5056 but found the input RNG state size to be 16"
+)
+
+
+def refuse_state(state: torch.Tensor, ours: bool) -> None:
+    """Raise for the state of a generator of the CPU where one of a GPU is wanted, or the reverse: on CUDA sizes differ."""
+    is_of_gpu = state.numel() > dtensors.BRIEF and state[-1] == OF_GPU
+    if ours and not is_of_gpu:
+        raise RuntimeError("RNG state is wrong size")
+    if is_of_gpu and not ours:
+        raise RuntimeError(WRONG_SIZE)
 
 
 def restored(device: torch.device, state: torch.Tensor) -> torch.Generator:

@@ -23,6 +23,7 @@ LARGEST = {
     torch.float16: (65504, "Half"),
     torch.bfloat16: (torch.finfo(torch.bfloat16).max, "BFloat16"),
 }
+FILLED = (T, int, slice, type(...))  # parts of an index at which a number is filled in
 DISPATCHED = torch._C._len_torch_dispatch_stack
 
 
@@ -162,9 +163,26 @@ class TensorMethods:
         elif place is not None and isinstance(value, (int, float, complex)):
             if target.dtype in LARGEST:
                 check_half(value, dtype=target.dtype)
-            with self.toward(CPU):  # as PyTorch has it: a number starts on the CPU
-                value = torch.scalar_tensor(value, dtype=target.dtype)
+            index, is_filled = self._kept(index, place)
+            if not is_filled:  # PyTorch makes a number for it on the GPU
+                value = torch.scalar_tensor(value, dtype=target.dtype, device=place)
         return func(target, index, value)
+
+    def _kept(self, index, place):
+        """(An index whose numbers on the GPU are not read, whether PyTorch fills in there what is a number of Python.)"""
+        parts = index if isinstance(index, tuple) else (index,)
+        given = [part for part in parts if isinstance(part, T)]
+        kept = tuple(
+            part.reshape(1) if isinstance(part, T) and self._is_number(part, place) else part
+            for part in parts
+        )
+        is_filled = len(given) < 2 and all(self.machine.place(part) == place for part in given)
+        is_filled &= all(part is None or isinstance(part, FILLED) for part in parts)
+        return kept if isinstance(index, tuple) else kept[0], is_filled
+
+    def _is_number(self, part, place):
+        whole = part.dtype in (torch.int64, torch.int32)
+        return whole and not part.dim() and self.machine.place(part) == place
 
     def _masked_value(self, target, index, value):
         """A number of the CPU for one mask is filled in, whatever its dtype; all else must have the target's."""

@@ -89,7 +89,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        27,
+        26,
         "See what fills the memory, read the message of running out, and find a leak in a snapshot",
     ),
     Lesson(

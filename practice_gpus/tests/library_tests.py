@@ -52,6 +52,9 @@ def run(options: argparse.Namespace, name: str) -> None:
     files = sampled_files(root, library, random.Random(options.seed), options.files)
     choice = f"--library-sample={options.sample}:{options.seed}"
     tests = pytest(root, library, ["--practice-gpus=2", choice, *files])
+    if not tests:
+        print(f"{name}: no test ran; {name}.log says why", file=sys.stderr)
+        return
     bad = [test for test, (outcome, _) in tests.items() if outcome == "failed"]
     plain = pytest(root, library, bad) if bad else {}
     for test in bad:

@@ -113,13 +113,13 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        30,
+        25,
         "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        22,
+        27,
         "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,6 +49,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker, and turn practice GPUs on where a run has not yet: a worker of pytest-xdist."""
     config.addinivalue_line("markers", MARK)
+    path = config.getoption("--practice-gpus-summary")
+    if path is not None:
+        from .settings import can_be_written
+
+        if os.path.isdir(path) or not can_be_written(Path(path)):
+            raise pytest.UsageError(
+                f"--practice-gpus-summary is {path!r}; it takes a file in a folder that can be written"
+            )
     turn_on(config, config.option)
 
 

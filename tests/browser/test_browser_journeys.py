@@ -214,6 +214,8 @@ def test_a_kernel_that_is_gone_says_how_to_go_on_from_any_cell(second_day):
             missing += 1
             told = outputs[-1].get("data", {}).get("text/plain", "")
             assert "Run › Run All Above Selected Cell" in told, cells[place]["source"]
+            trace = next(o["traceback"] for o in outputs if o.get("ename"))
+            assert "reveal" not in "".join(trace), "a folded cell's code names the answer"
     assert missing >= 2
 
 

@@ -79,7 +79,7 @@ def sampled_files(root: Path, library: dict, chance: random.Random, most: int) -
 
 def pytest(root: Path, library: dict, arguments: list[str]) -> dict[str, list]:
     """What came out of each test: its outcome, and the first words of its failure."""
-    result = root.parent / "result.json"
+    result = root.parent / f"{root.name}.result"
     result.unlink(missing_ok=True)
     path = os.pathsep.join([str(HERE), *(str(root / p) for p in library.get("path", ["."]))])
     here = {**os.environ, **library.get("environment", {})}

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,13 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name the marker, and turn practice GPUs on where a run has not yet: a worker of pytest-xdist."""
     config.addinivalue_line("markers", MARK)
     path = config.getoption("--practice-gpus-summary")
-    if path is not None:
-        from .settings import can_be_written
-
-        if os.path.isdir(path) or not can_be_written(Path(path)):
-            raise pytest.UsageError(
-                f"--practice-gpus-summary is {path!r}; it takes a file in a folder that can be written"
-            )
+    try:
+        open(path or os.devnull, "a").close()
+    except OSError as error:  # said before the tests run, not after
+        raise pytest.UsageError(f"--practice-gpus-summary {path}: {error.strerror}") from None
     turn_on(config, config.option)
 
 

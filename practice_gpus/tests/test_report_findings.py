@@ -201,7 +201,7 @@ CASES = {
     "twice": (TWICE, "wait", "a = loss", "read it once, into a variable"),
     "several": (SEVERAL, "wait", "a = loss", "stack them and read them at once"),
     "long": (LONG, "wait", "print(", "add up on the GPU"),
-    "constant": (CONSTANT, "small-copy", "scale =", "make it on the GPU"),
+    "constant": (CONSTANT, "small-copy", "scale =", "make it once"),
     "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
     "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
     "comprehension": (LISTED, "wait", "known =", "for … in row.tolist()"),
@@ -255,6 +255,8 @@ def test_defaults_and_fallbacks_are_no_findings(write):
     """
     path = write(text)
     assert found(report(path)) == [("hard-coded", line_of(path, "return x.to"))]
+    nccl = "        def meet():\n            torch.distributed.init_process_group(backend='nccl')\n"
+    assert found(report(write(text + nccl))) == [], "a program of NCCL's needs GPUs"
 
 
 def test_steps_end_after_the_last_line_of_the_step(write, capsys):

@@ -25,6 +25,8 @@ PRINT = "print now and then, not in each round"
 CLOCK = "only a clock needs to wait: take it out of the loop"
 CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask"
 INDEX = "the index, or the value, is the CPU's and copied each time: make it on the GPU, device=x.device"
+CONSTANT = "make it once, before the loop, or with torch.full(…, device=…), which copies nothing"
+GATHER = "make it on the GPU, or copy all of it at once"
 CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing is read"
 INSIDE = {  # the operator that waits → what the function it is in does
     "d2h": "{} copies to the CPU: call it less often",
@@ -65,7 +67,7 @@ MOST_SHARED = 0.9
 STOOD_IN = "{}; with --shapes, each number that's read is 1, as at {}"
 NO_SHAPES = "run it without --shapes, or give the sizes as numbers that aren't read from a GPU"
 WAITED = re.compile(
-    "timed? ?out|connection (closed|reset|refused)|ended by a signal|SIG(TERM|KILL)", re.I
+    "timed? ?out|connection (closed|reset|refused)|(ended by a|got) signal|SIG(TERM|KILL)", re.I
 )
 HANG = "as many steps and the same calls on each rank, in the same order: none of them under `if rank …`"
 # What an error says → what to do about it, as on the course's page of known errors.
@@ -259,9 +261,8 @@ def copies(facts: dict) -> Iterator[Any]:
             and not (theirs or is_batch(file, line))
         ):
             text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // ranks} times"
-            yield finding(
-                "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
-            )
+            fix = CONSTANT if is_constant(file, line) else GATHER
+            yield finding("small-copy", file, line, text, fix)
 
 
 def is_batch(file: Any, line: Any) -> Any:
@@ -292,10 +293,14 @@ def again(facts: dict) -> Iterator[Any]:
 
 def read(facts: dict) -> Iterator[Any]:
     """What can be seen in the files themselves."""
-    for path in facts["files"]:
+    seen = {path: static_analysis.look(path) for path in facts["files"]}
+    kinds = {note[0] for notes in seen.values() for note in notes}
+    left_out = {static_analysis.NCCL, "hard-coded"} if static_analysis.NCCL in kinds else set()
+    for path, notes in seen.items():
         alike: dict = {}
-        for kind, line, text, fix in static_analysis.look(path):
-            alike.setdefault((kind, text, fix), []).append(line)
+        for kind, line, text, fix in notes:
+            if kind not in left_out:
+                alike.setdefault((kind, text, fix), []).append(line)
         for (kind, text, fix), lines in alike.items():
             if len(lines) > 1:
                 other_lines = ", ".join(map(str, lines[1:9])) + ", …" * (len(lines) > 9)

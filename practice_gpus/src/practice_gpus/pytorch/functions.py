@@ -371,7 +371,8 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
     def _check_mask(self, query, key, value, attn_mask=None, *rest, **options):
         """A mask must be where the query is, and of its dtype if it isn't of bools."""
         home = self.machine.place(query)
-        if home is None or attn_mask is None:
+        dtypes = (torch.bool, torch.float32, query.dtype)
+        if home is None or attn_mask is None or attn_mask.dtype not in dtypes:
             return
         aligned = query.shape[-1] % (8 if query.dtype in HALVES else 4) == 0  # else no fused kernel
         places = [self.machine.place(x) for x in (key, value)]

@@ -439,6 +439,8 @@ WRONG_SIZE = (
 
 def refuse_state(state: torch.Tensor, ours: bool) -> None:
     """Raise for the state of a generator of the CPU where one of a GPU is wanted, or the reverse: on CUDA sizes differ."""
+    if state.dtype != torch.uint8:
+        return  # PyTorch refuses it
     is_of_gpu = state.numel() > dtensors.BRIEF and state[-1] == OF_GPU
     if ours and not is_of_gpu:
         raise RuntimeError("RNG state is wrong size")

@@ -201,8 +201,8 @@ def test_what_only_the_update_holds_is_divided_with_its_state(gpus):
     one = gpus.forecast(lambda: step(16))
     assert one.state.temporary > 0.9 * one.state.parameters
     sharded = one.on(gpus=64, plan="fsdp").rank_bytes
-    kept = one.state.parameters + one.state.gradients + one.state.optimizer
-    assert sharded < one.state.passes - kept + 0.15 * one.peak_bytes
+    kept = one.state.parameters + one.state.optimizer
+    assert one.state.passes - kept < sharded < one.state.passes - kept + 0.1 * one.peak_bytes
     assert one.on(gpus=64, plan="ddp").rank_bytes > one.peak_bytes
 
 

@@ -46,7 +46,7 @@ def vision(name, size, precision, batch, trained, again) -> Step:
                      {"depths": [3, 3, 27, 3], "hidden_sizes": [192, 384, 768, 1536]}),
         "ResNet": ("ResNetConfig", "ResNetForImageClassification", {}),
         "MobileNet": ("MobileNetV2Config", "MobileNetV2ForSemanticSegmentation",
-                      {"image_size": 513, "num_labels": 21, "output_stride": 16}),
+                      {"image_size": 513, "num_labels": 21, "output_stride": 8}),
         "Segformer": ("SegformerConfig", "SegformerForSemanticSegmentation", {"num_labels": 150}),
         "DETR": ("DetrConfig", "DetrForObjectDetection", no_weights),
         "Resnet-101": ("DetrConfig", "DetrForObjectDetection", no_weights | {"backbone": "resnet101"}),
@@ -81,18 +81,20 @@ def unet(name, size, precision, batch, trained, again) -> Step:
 
 
 def ssd(name, size, precision, batch, trained, again) -> Step:
-    """SSD300, channels last where the precision is mixed."""
+    """SSD300, trained channels last where the precision is "AMP"; inference takes each batch from the CPU, not pinned."""
     import torch
 
     from course.tools._held_nets import Detector
 
-    net, x = Detector().cuda(), torch.empty(batch, 3, size, size, device="cuda")
-    if precision == "AMP":
-        net, x = (each.to(memory_format=torch.channels_last) for each in (net, x))
-    mixed = lambda: torch.autocast("cuda", torch.float16, precision == "AMP")  # noqa: E731
+    net, x = Detector().cuda(), torch.empty(batch, 3, size, size)
+    mixed = lambda: torch.autocast("cuda", torch.float16, precision.startswith("AMP"))  # noqa: E731
     if not trained:
         net.eval()
-        return _silent(lambda: net(x), mixed)
+        mean = torch.empty(1, 3, 1, 1, device="cuda")
+        return _silent(lambda: net(x.cuda().sub_(mean).div_(mean)), mixed)
+    x = x.cuda()
+    if precision == "AMP":
+        net, x = (each.to(memory_format=torch.channels_last) for each in (net, x))
     return _trained(
         net, lambda: Detector.loss(net(x)), torch.optim.SGD(net.parameters(), 0.1, 0.9), mixed
     )
@@ -196,6 +198,34 @@ def gpt(name, size, precision, batch, trained, again) -> Step:
     return _trained(net, loss, update, mixed)
 
 
+def kernelbench(name, size, precision, batch, trained, again) -> Step:
+    """A network of torchvision's whose norms take their statistics from the batch."""
+    import torch
+
+    net, x = _torchvision(name), torch.empty(batch, 3, size, size, device="cuda")
+    return _silent(lambda: net(x))
+
+
+def torchvision(name, size, precision, batch, trained, again) -> Step:
+    """A network of torchvision's, all of it in one precision, with its images from the CPU; training without an update."""
+    import torch
+
+    dtype = torch.half if precision == "FP16" else torch.float
+    net, x = _torchvision(name).to(dtype), torch.empty(batch, 3, size, size, dtype=dtype)
+    if not trained:
+        net.eval()
+        return _silent(lambda: net(x.cuda()))
+    labels = torch.zeros(batch, dtype=torch.long, device="cuda")
+    return _trained(net, lambda: torch.nn.functional.cross_entropy(net(x.cuda()), labels), None)
+
+
+def _torchvision(name):
+    import torch
+
+    with torch.device("meta"):
+        return import_module("torchvision.models").get_model(name).to_empty(device="cuda").cuda()
+
+
 def _silent(run: Callable, mixed: Callable = nullcontext) -> Step:
     """A step of inference."""
     import torch
@@ -225,4 +255,5 @@ def _trained(net, loss: Callable, update: Any, mixed: Callable = nullcontext) ->
 
 MAKES: dict[str, Callable] = {
     "images": images, "vision": vision, "unet": unet, "ssd": ssd, "bert": bert, "decode": decode, "gpt": gpt,
+    "kernelbench": kernelbench, "torchvision": torchvision,
 }  # fmt: skip

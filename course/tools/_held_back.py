@@ -17,7 +17,8 @@ def cases() -> Iterator[Case]:
     """The rows of the table as cases; those with the same key run the same step."""
     for row in forecasts.held_rows():
         names = "make", "network", "size", "precision", "batch", "training"
-        key = tuple(row[name] for name in names) + ("recomputed" in row["how"],)
+        again = next((way for way in ("selective", "recomputed") if way in row["how"]), "")
+        key = (*(row[name] for name in names), again)
         make = lambda key=key: MAKES[key[0]](*key[1:])  # noqa: E731
         kind = "training" if row["training"] else "inference"
         yield Case(
@@ -187,7 +188,7 @@ def gpt(name, size, precision, batch, trained, again) -> Step:
     with torch.device("meta"):
         net = Decoder(name.split(",")[0])
     net = net.to_empty(device="cuda").cuda()
-    net = recomputed(net) if again else net
+    net = recomputed(net, again == "selective") if again else net
     words = torch.zeros(batch, size, dtype=torch.long, device="cuda")
     update = None if "accumulated" in name else torch.optim.AdamW(net.parameters(), fused=True)
     mixed = lambda: torch.autocast("cuda", torch.bfloat16)  # noqa: E731

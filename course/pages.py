@@ -65,7 +65,7 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        30,
+        29,
         "Point into a real network, move it with one call, and find what that call leaves behind",
     ),
     Lesson(
@@ -89,7 +89,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        27,
+        26,
         "See what fills the memory, read the message of running out, and find a leak in a snapshot",
     ),
     Lesson(

@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 
 from course import __main__ as door
 from course.pages import NOTEBOOKS, blocks, number_of
-from course.show.vega import VEGALITE
+from course.show.vega import KEPT, VEGALITE
 from course.tools import ROOT, _notebooks, slides
 from course.tools import site as site_command
 
@@ -113,7 +113,8 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     outputs = [output for cell in cells for output in cell.get("outputs", ())]
     assert len(shown.select(".jp-Cell")) == len(cells)
     kinds = [output.get("data", {}).keys() for output in outputs]
-    charts = sum(VEGALITE in kind for kind in kinds)
+    kept = sum(KEPT in output.get("metadata", {}) for output in outputs)
+    charts = kept + sum(VEGALITE in kind for kind in kinds)
     assert all(chart.img["alt"] for chart in shown.select(".chart")), "read where no script runs"
     pictures = sum("image/png" in kind and VEGALITE not in kind for kind in kinds)
     assert len(shown.select(".chart")) == charts
@@ -133,6 +134,15 @@ def test_an_answer_is_folded_once_until_the_reader_has_guessed(site, path):
     ]
     asking = [c for c in hidden if "<summary>Show anyway" in json.dumps(c.outputs)]
     assert len(folded) == len(hidden) - len(asking)
+
+
+@each_lesson
+def test_code_that_names_an_answer_is_folded_and_nobody_is_told_to_run_a_cell(site, path):
+    """`guess.reveal("43%")` stood open below its question, and below each exercise "run it again"."""
+    folded = site[path.stem].select("details.code .jp-Cell-inputWrapper")
+    cells = _notebooks.read(path).cells
+    assert len(folded) == sum("source_hidden" in c.metadata.get("jupyter", {}) for c in cells)
+    assert "run it again" not in site[path.stem].main.get_text()
 
 
 @each_page

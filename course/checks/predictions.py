@@ -113,7 +113,8 @@ class Prediction:
         output = show.page(asked, answer + more_text + (f"\n{chart.words}" if chart else ""))
         if output:
             later = f'<div class="{show.STILL}" title="after your guess"></div>'
-            self._waiting = output, told, chart and show.page(later, ""), chart
+            place = chart and show.page(later, "", chart.stored())  # a web page makes it live
+            self._waiting = output, told, place, chart
 
     def say(self, value: Any) -> str:
         """`value` in words: a choice, or a number with its unit."""

@@ -61,12 +61,7 @@ def _draw_break(axes, middle, cause, fact):
 
 # --- a second of matmul ---------------------------------------------------------------------------
 CPUS = {"Core i9-13900K": "Core i9-13900K, desktop CPU"}
-CARDS = {
-    "T4": "T4, Colab's free GPU",
-    "RTX 4090": "RTX 4090, gaming GPU",
-    "H100 PCIe": "H100 PCIe, data-center GPU",
-}
-PALE = plots.GREENS[3]
+CARDS = {"T4": "T4, Colab's free GPU", "RTX 4090": "RTX 4090, gaming GPU"}
 LARGEST, FLOOR = 1.85, 0.72  # inches: a side of the largest square, and where squares stand
 
 
@@ -76,80 +71,62 @@ def draw_race(rates):
         gpu_code.yours("matmul", "tflop_per_s", x="size", dtype="float32"),
         gpu_code.recorded("matmul", "size", "tflop_per_s", kind="cuda", dtype="float32"),
     ]
-    squares = {f"{name}, measured here": (rate, 0) for name, rate in rates.items()}
+    squares = {f"{name}, measured here": rate for name, rate in rates.items()}
     for group in groups:
         for name, (_, values) in group.items():
-            squares[f"{name}, {plots.KINDS[group.kind]}"] = (max(values), 0)
+            squares[f"{name}, {plots.KINDS[group.kind]}"] = max(values)
     if len(squares) < 3:  # there is room
         squares |= _published(CPUS)
     sources = [line for group in groups for line in group.sources]
-    return _draw_second(squares, next(iter(rates)), sources)
+    return _draw_squares(squares | _published(CARDS), next(iter(rates)), sources)
 
 
 def _published(names):
-    """Return {label: (TFLOP/s in float32, in 16 bits or 0)} of published processors."""
-    rows = measurements.published("cpus_and_gpus").rows("best")
-    found = {}
-    for name, label in names.items():
-        of_device = {row["dtype"]: row["tflop_per_s"] for row in rows if row["device"] == name}
-        half = max(of_device.get("float16", 0), of_device.get("bfloat16", 0))
-        found[label] = of_device["float32"], half
-    return found
+    """Return {label: TFLOP/s in float32} of published processors."""
+    rows = measurements.published("cpus_and_gpus").rows("best", dtype="float32")
+    best = {row["device"]: row["tflop_per_s"] for row in rows}
+    return {label: best[name] for name, label in names.items()}
 
 
-def _draw_second(squares, first, sources):
-    squares = {**squares, **_published(CARDS)}
-    slowest = plots.number(next(iter(squares.values()))[0], 2)
-    whole, half = (max(pair[place] for pair in squares.values()) for place in (0, 1))
-    most = max(whole, half)
+def _draw_squares(squares, first, sources):
     figure = plots.blank_figure((7.4, 3.05))
     figure.set_layout_engine("none")
-    title = (
-        f"Matmul: {slowest} TFLOP/s on {first}, up to {whole:g} on a GPU, and {half:g} in 16 bits"
-    )
-    plots.set_title(figure, title)
+    ahead = squares[CARDS["RTX 4090"]] / next(iter(squares.values()))
+    times = plots.number(ahead, 2)
+    plots.set_title(figure, f"An RTX 4090 has {times}× the matmul throughput of {first}")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 7.4), ylim=(0, 3.05))
     axes.set_axis_off()
-    axes.text(0.15, 2.5, _READ, fontsize=9, color=plots.FAINT, va="top", linespacing=1.5)
-    scale = LARGEST / most**0.5
-    widths = [max(0.93, scale * max(pair) ** 0.5) for pair in squares.values()]
+    read = "The area is the throughput, in TFLOP/s, of 32-bit numbers."
+    axes.text(0.15, 2.5, read, fontsize=9, color=plots.FAINT, va="top")
+    scale = LARGEST / max(squares.values()) ** 0.5
+    widths = [max(1.1, scale * rate**0.5) for rate in squares.values()]
     gap = (7.3 - sum(widths)) / len(widths)
     left = 0.1
-    for (label, pair), width in zip(squares.items(), widths, strict=True):
-        _draw_square(axes, left + width / 2, label, pair, scale)
+    for (label, rate), width in zip(squares.items(), widths, strict=True):
+        _draw_square(axes, left + width / 2, label, rate, scale * rate**0.5)
         left += width + gap
     plots.sources(figure, *sources, measurements.published("cpus_and_gpus").source)
-    told = "; ".join(f"{label}: {_said(pair)}" for label, pair in squares.items())
+    told = "; ".join(f"{label}: {plots.number(rate, 2)}" for label, rate in squares.items())
     return figure, f"Squares, their areas in TFLOP per second. {told}."
 
 
-_READ = "The area is the throughput, in TFLOP/s.\nInner square: float32. Outer: 16 bits."
-
-
-def _said(pair):
-    half = f", {pair[1]:g} in 16 bits" if pair[1] else ""
-    return f"{plots.number(pair[0], 2)}{half}"
-
-
-def _draw_square(axes, middle, label, pair, scale):
-    """Draw float32 as a square inside the one of 16 bits, and below them the name and the numbers."""
+def _draw_square(axes, middle, label, rate, side):
+    """Draw the square, and below it the name and the number."""
     from matplotlib.patches import Rectangle
 
-    dark = plots.CPU if "CPU" in label else plots.GPU
-    for rate, color in ((pair[1], PALE), (pair[0], dark)):
-        side = scale * rate**0.5
-        axes.add_patch(Rectangle((middle - side / 2, FLOOR), side, side, color=color, linewidth=0))
+    color = plots.CPU if "CPU" in label else plots.GPU
+    axes.add_patch(Rectangle((middle - side / 2, FLOOR), side, side, color=color, linewidth=0))
     name, _, what = label.partition(", ")
     words = f"{name}\n{textwrap.shorten(what, 18, placeholder='…')}"
     if "measured here" in label:
-        high = FLOOR + scale * max(pair) ** 0.5 + 0.04
+        high = FLOOR + side + 0.04
         arrow = {"arrowstyle": "->", "color": plots.INK, "linewidth": 1.5}
         place = {"xytext": (middle, high + 0.45), "ha": "center", "color": plots.INK}
         axes.annotate("yours", (middle, high), arrowprops=arrow, fontsize=plots.SMALL, **place)
     style = {"ha": "center", "va": "top", "fontsize": plots.SMALL}
     axes.text(middle, FLOOR - 0.05, words, color=plots.FAINT, **style)
-    axes.text(middle, FLOOR - 0.38, _said(pair), color=plots.INK, **style)
+    axes.text(middle, FLOOR - 0.38, plots.number(rate, 2), color=plots.INK, **style)
 
 
 def draw_warps(load: int, work: int) -> vega.Chart:

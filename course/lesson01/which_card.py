@@ -168,7 +168,7 @@ def _panel(y, name, fields, words, transform):
     text = {"type": "text", "align": "left", "dx": 6, "color": INK}
     room = calculate(room=f"1.5 * datum.{end}")
     return {
-        "width": 255,
+        "width": 300,
         "height": {"step": 28},
         "transform": [*transform, *room],
         "encoding": {"y": y},

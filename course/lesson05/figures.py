@@ -216,7 +216,7 @@ def draw_lora(model="Llama 2 7B"):
     for words, way in LORA.items():
         found[words] = lora.peak_gb(model, *way), rows[way]
     title = (
-        f"LoRA of {model}: each forecast within {_worst(found.values()):.0%} of the published peak"
+        f"LoRA of {model}: each forecast within {_worst(found.values()):.1%} of the published peak"
     )
     figure, axes = plots.new_figure(title, "GB at the peak", size=(7.2, 3.1))
     for y, (forecast, measured) in enumerate(found.values()):

@@ -1,6 +1,8 @@
-"""Fine-tuning as LitGPT did it for its published table of memory: adapters, 4-bit weights, one text at its longest."""
+"""Fine-tuning and inference as LitGPT did them for its published tables of memory: adapters, 4-bit weights, the longest text.
 
-from collections.abc import Callable
+Its code of October 2023 (8641822, with 6178c7c for its norms) and of January 2024 (0f021f3, other adapters).
+"""
+
 from typing import NamedTuple
 
 import torch
@@ -9,6 +11,9 @@ from torch.nn import functional as F
 
 RANK = 8
 CHUNK = 128  # tokens whose logits are computed together
+METHODS = ("LoRA", "Adapter", "Adapter v2", "inference")
+PROMPT = 10  # tokens that an Adapter puts before each text, from the third layer on
+SHORT = 60  # tokens of a prompt and its answer
 
 
 class Shape(NamedTuple):
@@ -39,15 +44,16 @@ SHAPES = {
 
 
 class Norm(nn.Module):
-    """RMSNorm in separate operators."""
+    """RMSNorm in separate operators, in float32: autograd keeps twice the bytes of its input."""
 
     def __init__(self, width):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x):
-        mean = (x * x).mean(-1, keepdim=True)
-        return self.weight * (x * torch.rsqrt(mean + 1e-5))
+        wide = x.float()
+        mean = (wide * wide).mean(-1, keepdim=True)
+        return (self.weight * (wide * torch.rsqrt(mean + 1e-5))).type_as(x)
 
 
 class Packed(nn.Module):
@@ -67,25 +73,45 @@ class Packed(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
+def widened(x, shape):
+    """Weights of a packed layer: Lightning packs float16, so bitsandbytes 0.41 unpacks that and turns it to the input's type."""
+    return x.new_empty(shape, dtype=torch.half).to(x.dtype)
+
+
 class Widened(torch.autograd.Function):
-    """A product whose weights are widened for it, and again for its backward pass; bitsandbytes keeps the input, too."""
+    """A product whose weights are widened for it, and again for its backward pass; bitsandbytes 0.41 keeps the input, too."""
 
     @staticmethod
     def forward(ctx, x, shape):
         ctx.shape = shape
         ctx.save_for_backward(x)
-        return F.linear(x, x.new_empty(shape))
+        return F.linear(x, widened(x, shape))
 
     @staticmethod
     def backward(ctx, grad):
-        return grad @ grad.new_empty(ctx.shape), None
+        return grad @ widened(grad, ctx.shape), None
 
 
-def frozen(inputs, outputs, bias, bits):
-    """A layer that isn't trained: 16 bits a weight, "nf4" or "nf4-dq"."""
+def frozen(inputs, outputs, bias, bits, method="LoRA"):
+    """A layer that isn't trained: 16 bits a weight, "nf4" or "nf4-dq"; Adapter v2 gives it a bias and a scale that are."""
     if bits.startswith("nf4"):
-        return Packed(inputs, outputs, bias, bits.endswith("dq"))
-    return nn.Linear(inputs, outputs, bias).requires_grad_(False)
+        layer = Packed(inputs, outputs, bias, bits.endswith("dq"))
+    else:
+        layer = nn.Linear(inputs, outputs, bias).requires_grad_(False)
+    return Scaled(layer, outputs) if method == "Adapter v2" else layer
+
+
+class Scaled(nn.Module):
+    """A frozen layer whose result is shifted and scaled, as Adapter v2 trains it."""
+
+    def __init__(self, layer, outputs):
+        super().__init__()
+        self.layer = layer
+        self.adapter_bias = nn.Parameter(torch.empty(outputs))
+        self.adapter_scale = nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x):
+        return self.adapter_scale * (self.layer(x) + self.adapter_bias)
 
 
 class Adapted(nn.Module):
@@ -96,15 +122,15 @@ class Adapted(nn.Module):
         whole = (s.heads + 2 * s.groups) * (s.width // s.heads)
         values = s.width * s.groups // s.heads
         self.layer = frozen(s.width, whole, s.bias, bits)
-        self.down = nn.Parameter(torch.empty(2 * RANK, s.width))
-        self.up = nn.Parameter(torch.empty(s.width + values, RANK))
+        self.adapter_down = nn.Parameter(torch.empty(2 * RANK, s.width))
+        self.adapter_up = nn.Parameter(torch.empty(s.width + values, RANK))
         kept = [*range(s.width), *range(whole - values, whole)]
         self.whole, self.parts, self.kept = whole, (s.width, values), kept
 
     def forward(self, x):
         base = self.layer(x)
-        low = F.linear(F.dropout(x, 0.05), self.down).transpose(-2, -1)
-        weights = self.up.unsqueeze(-1)
+        low = F.linear(F.dropout(x, 0.05), self.adapter_down).transpose(-2, -1)
+        weights = self.adapter_up.unsqueeze(-1)
         if self.parts[0] == self.parts[1]:
             wide = F.conv1d(low, weights, groups=2)
         else:
@@ -124,53 +150,69 @@ def turned(x, cos, sin):
 
 
 class Block(nn.Module):
-    """One layer of the model."""
+    """One layer of the model; an Adapter's ``prefix`` stands before the text of all but the first two."""
 
-    def __init__(self, s, bits):
+    def __init__(self, s, bits, method, prefix):
         super().__init__()
         self.s = s
         norm = Norm if s.gated else nn.LayerNorm
-        self.first = norm(s.width)
-        self.second = None if s.shared else norm(s.width)
-        self.attend, self.out = Adapted(s, bits), frozen(s.width, s.width, s.bias, bits)
-        names = ("up", "gate", "down") if s.gated else ("up", "down")
-        for name in names:
+        self.first_norm = norm(s.width)
+        self.second_norm = None if s.shared else norm(s.width)
+        whole = (s.heads + 2 * s.groups) * (s.width // s.heads)
+        plain = method != "LoRA"
+        self.attend = frozen(s.width, whole, s.bias, bits, method) if plain else Adapted(s, bits)
+        self.out = frozen(s.width, s.width, s.bias, bits, method)
+        for name in ("up", "gate", "down") if s.gated else ("up", "down"):
             sizes = (s.inner, s.width) if name == "down" else (s.width, s.inner)
-            setattr(self, name, frozen(*sizes, s.bias, bits))
+            setattr(self, name, frozen(*sizes, s.bias, bits, method))
+        self.adapter_prefix = nn.Parameter(torch.empty(1, PROMPT, s.width)) if prefix else None
+        self.adapter_gate = nn.Parameter(torch.empty(1, 1, s.heads, 1)) if prefix else None
 
-    def attention(self, x, cos, sin):
+    def heads(self, x):
+        """Queries, keys and values of each head."""
         s, (batch, tokens, _) = self.s, x.shape
         each, size = s.heads // s.groups, s.width // s.heads
         x = self.attend(x).view(batch, tokens, s.groups, each + 2, size).permute(0, 2, 3, 1, 4)
         q, k, v = x.split((each, 1, 1), 2)
         if s.groups > 1:
             k, v = (t.expand(batch, s.groups, each, tokens, size) for t in (k, v))
-        q, k, v = (t.reshape(batch, -1, tokens, size) for t in (q, k, v))
-        some = int(s.rotary * size)
+        return [t.reshape(batch, -1, tokens, size) for t in (q, k, v)]
+
+    def attention(self, x, cos, sin):
+        q, k, v = self.heads(x)
+        some = int(self.s.rotary * q.shape[-1])
         q, k = (torch.cat((turned(t[..., :some], cos, sin), t[..., some:]), -1) for t in (q, k))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(y.transpose(1, 2).reshape(batch, tokens, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        if self.adapter_prefix is not None:
+            _, k, v = self.heads(self.adapter_prefix)
+            mask = torch.ones(x.shape[1], PROMPT, dtype=torch.bool, device=x.device)
+            before = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            y = y + self.adapter_gate * before.transpose(1, 2)
+        return self.out(y.reshape(x.shape))
 
     def forward(self, x, cos, sin):
-        normal = self.first(x)
+        normal = self.first_norm(x)
         h = self.attention(normal, cos, sin)
         if self.s.gated:
             x = x + h
-            y = self.second(x)
+            y = self.second_norm(x)
             return x + self.down(F.silu(self.up(y)) * self.gate(y))
-        y = normal if self.s.shared else self.second(x)
+        y = normal if self.s.shared else self.second_norm(x)
         return x + h + self.down(F.gelu(self.up(y)))
 
 
 class Model(nn.Module):
     """The whole model; its logits come in pieces of `CHUNK` tokens."""
 
-    def __init__(self, s, bits):
+    def __init__(self, s, bits, method="LoRA"):
         super().__init__()
         self.words = nn.Embedding(s.words, s.width)
-        self.blocks = nn.ModuleList(Block(s, bits) for _ in range(s.layers))
-        self.norm = (Norm if s.gated else nn.LayerNorm)(s.width)
-        self.head = frozen(s.width, s.words, s.shared, bits)
+        prefixed = 2 if method.startswith("Adapter") else s.layers
+        self.blocks = nn.ModuleList(
+            Block(s, bits, method, layer >= prefixed) for layer in range(s.layers)
+        )
+        self.last_norm = (Norm if s.gated else nn.LayerNorm)(s.width)
+        self.head = frozen(s.width, s.words, s.shared, bits, method)
         self.size = int(s.rotary * (s.width // s.heads))
 
     def forward(self, tokens):
@@ -180,51 +222,45 @@ class Model(nn.Module):
         x = self.words(tokens)
         for block in self.blocks:
             x = block(x, cos, sin)
-        return [self.head(part) for part in self.norm(x).split(CHUNK, 1)]
+        return [self.head(part) for part in self.last_norm(x).split(CHUNK, 1)]
 
 
-def peak_gb(name: str, bits: str, batch: int) -> float:
-    """GB (10⁹ bytes) that a step of LoRA's training holds at most, on shapes alone."""
+def made(name: str, bits: str, method: str) -> Model:
+    """The model on a practice GPU, in bfloat16 but for its scales; what isn't the method's is frozen."""
+    trained = ("adapter", "norm") if method == "Adapter v2" else ("adapter",)
+    with torch.device("meta"):
+        model = Model(SHAPES[name], bits, method)
+    for key, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+        parameter.requires_grad_(any(word in key for word in trained))
+    return model.to_empty(device="cuda").cuda()
+
+
+def peak_gb(name: str, bits: str, batch: int, method: str = "LoRA") -> float:
+    """GB (10⁹ bytes) that a first step of training, or a short answer, holds at most, on shapes alone."""
     from practice_gpus import practice_gpus
 
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: give one of {', '.join(METHODS)}")
     with practice_gpus(1, "900 GiB", values=False, stand_in=1.0):
-        step, update = adapting(name, bits, batch)()
-        step()
-        update()
+        model = made(name, bits, method)
         torch.cuda.reset_peak_memory_stats()
-        step()
+        length = SHORT if method == "inference" else SHAPES[name].tokens
+        tokens = torch.zeros(batch, length, dtype=torch.long, device="cuda")
+        if method == "inference":
+            torch.inference_mode()(model)(tokens)
+        else:
+            train(model, tokens)
         return torch.cuda.max_memory_allocated() / 1e9
 
 
-def adapting(name: str, bits: str, batch: int) -> Callable:
-    """A function that makes the step of LoRA's training of a model, in bfloat16 throughout, on practice GPUs."""
-
-    def make():
-        shape = SHAPES[name]
-        with torch.device("meta"):
-            model = Model(shape, bits)
-        for key, parameter in model.named_parameters():
-            parameter.requires_grad_(key.endswith(("attend.down", "attend.up")))
-        model = model.to(torch.bfloat16).to_empty(device="cuda").cuda()
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained)
-        tokens = torch.zeros(batch, shape.tokens, dtype=torch.long, device="cuda")
-        targets = torch.zeros_like(tokens)[:, 1:]
-
-        def step():
-            logits = [part.float() for part in model(tokens)]  # Lightning's Fabric does so
-            logits[-1] = logits[-1][..., :-1, :]
-            parts = zip(logits, targets.split(CHUNK, 1), strict=True)
-            losses = [
-                F.cross_entropy(a.reshape(-1, a.shape[-1]), b.reshape(-1), reduction="none")
-                for a, b in parts
-            ]
-            torch.cat(losses).mean().backward()
-
-        def update():
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step, update
-
-    return make
+def train(model: Model, tokens: torch.Tensor) -> None:
+    """The first forward and backward pass: the longest text comes first, before there is any state of the optimizer."""
+    logits = [part.float() for part in model(tokens)]  # Lightning's Fabric does so
+    logits[-1] = logits[-1][..., :-1, :]
+    parts = zip(logits, torch.zeros_like(tokens)[:, 1:].split(CHUNK, 1), strict=True)
+    losses = [
+        F.cross_entropy(a.reshape(-1, a.shape[-1]), b.reshape(-1), reduction="none")
+        for a, b in parts
+    ]
+    torch.cat(losses).mean().backward()

@@ -13,7 +13,6 @@ from helpers import plots
 
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = ("parameters", "gradients", "optimizer")
-WIDE = 680  # pixels of a chart
 NOTE = {"fontsize": 9, "color": plots.INK}
 
 
@@ -132,7 +131,6 @@ def show_hidden(tflops=277, gb_per_s=24):
     to = {"x": {**x, "field": "limit"}}
     spec = {
         "title": title,
-        "width": WIDE,
         "height": 220,
         "view": {"fill": PALE},
         "params": [
@@ -253,7 +251,6 @@ def _pipeline(title, stages, microbatches):
     }
     return {
         "title": title,
-        "width": WIDE,
         "height": 200,
         "view": {"fill": PALE},
         "params": [

@@ -369,14 +369,15 @@ def race(rows, title, caption):
         told += f"{megabytes(least)} from memory at least"
         told += f", forecast {forecast}" * bool(times)
         said.append(f"{name}: {told}{measured and f', measured {measured}'}")
+    wide = 2.1 if rows[0][-1] else 1.66
     for x, words, color in (
         (0, "loaded and stored", GREENS[2]),
-        (0.42, "from memory at least", GPU),
+        (0.29 * wide, "from memory at least", GPU),
         (1.32, "forecast", INK),
         (1.62, "measured" if rows[0][-1] else "", INK),
     ):
         plots.note(axes, words, (x * most, -0.8), (1, 0), color=color, fontweight="bold")
-    axes.set(xlim=(0, (2.1 if rows[0][-1] else 1.66) * most), ylim=(len(rows) - 0.4, -1.1))
+    axes.set(xlim=(0, wide * most), ylim=(len(rows) - 0.4, -1.1))
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows], color=INK)
     axes.set_xticks([])
     axes.grid(False)

@@ -115,7 +115,8 @@ def _state(mark):
 
 
 def _row(state, title, text):
-    sign = f'<b style="color:{panel.COLORS[state]}">{panel.SIGNS[state]}</b>'
+    look = f"background-color:{panel.COLORS[state]};color:#ffffff;border-radius:6px;padding:0 5px"
+    sign = f'<b style="{look}">{panel.SIGNS[state]}</b>'
     return f"<div>{sign} <b>{html.escape(title)}</b>: {show.code_in(text)}</div>"
 
 

@@ -35,7 +35,7 @@ CONVOLUTION = re.compile(
 )  # kernels, with those that serve them
 FINEST = 1500  # parts of a step's length: shorter gaps are not drawn, but counted
 KEY = (
-    "CPU: blue issues kernels, pale blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast. Clips: "
+    "CPU: blue issues kernels, faint blue prepares clips, gray waits. GPU: amber copies, green computes, by forecast. Clips: "
     "until the GPU has them. Convolutions: with their bias and the rearranging of their input."
 )
 SCALER = " A GradScaler's wait costs little while the GPU is busy."

@@ -15,7 +15,7 @@ from helpers import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDE, HIGH = 660, 30  # pixels of the picture, and of one row
+WIDE, HIGH = 848, 30  # pixels of the picture with the names of its rows, and of one row
 LIGHT = [plots.CARD, plots.WAIT, *plots.GREENS[2:]]  # dark text stands on these
 
 
@@ -43,6 +43,7 @@ def spec(picture: Picture, start: int = 0) -> dict:
     ]
     sentences = Texts()
     rows = [(step, sentences.index(words)) for step, (words, _) in enumerate(picture.frames)]
+    wide = WIDE - 15 - 5 * max(map(len, picture.labels)) if picture.labels else WIDE
     middle = {"x": _place("cx", picture.columns), "y": _place("cy", picture.rows, picture.labels)}
     return {
         "title": {"text": picture.title},
@@ -52,7 +53,7 @@ def spec(picture: Picture, start: int = 0) -> dict:
         "spacing": 4,
         "vconcat": [
             {
-                "width": WIDE,
+                "width": wide,
                 "height": HIGH * picture.rows,
                 **csv("t,x,y,w,h,c,l", table),
                 "transform": [
@@ -84,14 +85,14 @@ def spec(picture: Picture, start: int = 0) -> dict:
                 ],
             },
             {
-                "width": WIDE,
+                "width": wide,
                 "height": 20,
                 **csv("t,s", rows),
                 "transform": [
                     {"filter": "datum.t === step"},
                     *calculate(words=f"{sentences.list}[datum.s]"),
                 ],
-                "mark": {"type": "text", "align": "left", "x": 0, "fontSize": 13, "limit": WIDE},
+                "mark": {"type": "text", "align": "left", "x": 0, "fontSize": 13, "limit": wide},
                 "encoding": {"text": {"field": "words"}},
             },
         ],

@@ -94,9 +94,9 @@ def widget(box: Any, page: str, text: str) -> Still:
 CLOSED = " \n"  # JupyterLab shows the first line of an output that is folded: a blank one, or it would tell the answer
 
 
-def page(words: str, text: str) -> Any:
+def page(words: str, text: str, metadata: dict | None = None) -> Any:
     """Show HTML `words` in a notebook and `text` elsewhere; returns a handle whose `update` changes it, or None."""
-    return _display("text/html", CLOSED + words, text)
+    return _display("text/html", CLOSED + words, text, metadata)
 
 
 def markdown(words: str, text: str) -> None:
@@ -118,10 +118,11 @@ def code_in(words: str) -> str:
     return re.sub("`([^`\n]+)`", r"<code>\1</code>", html.escape(words))
 
 
-def _display(kind, words, text):
+def _display(kind, words, text, metadata=None):
     if not inside_notebook():
         print(text)
         return None
     from IPython.display import display
 
-    return display({kind: words, "text/plain": text}, raw=True, display_id=True)
+    data = {kind: words, "text/plain": text}
+    return display(data, metadata=metadata, raw=True, display_id=True)

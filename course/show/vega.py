@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VEGALITE = "application/vnd.vegalite.v5+json"  # what JupyterLab 4 draws without a network
+KEPT = "course_chart"  # where an output's metadata keep the spec of a chart that a guess will draw
 STAND_IN = 1.5  # stored pixels for a displayed one of the picture beside a chart, seen where no chart is drawn
 
 
@@ -137,6 +138,10 @@ class Chart:
     def below(self) -> str:
         """HTML of its caption and sources."""
         return figures.below(self.figure, self.caption)
+
+    def stored(self) -> dict:
+        """Return what the metadata of an output keep of a chart that isn't drawn yet."""
+        return {KEPT: {"spec": styled(self.spec, self.alt), "embed_options": _EMBED}}
 
     def bundle(self) -> tuple[dict, dict]:
         """Return (MIME bundle, metadata): the chart, and beside it the picture that stands in for it."""

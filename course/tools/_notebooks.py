@@ -21,7 +21,7 @@ LANGUAGE = {
     "pygments_lexer": "ipython3",
 }
 KEPT = ("accelerator", "colab", "kaggle")
-SHOWN = ("alt", "width", "height", "embed_options")  # how a picture or a chart is shown
+SHOWN = ("spec", "alt", "width", "height", "embed_options")  # how a picture or a chart is shown
 
 
 def find(names: Sequence[str] = ()) -> list[Path]:

@@ -15,8 +15,10 @@ from nbconvert import HTMLExporter
 from nbformat import v4
 
 from course import files
+from course.checks import NOT_ATTEMPTED
+from course.checks.core import LOOKS
 from course.pages import BLOCKS, NOTEBOOKS, REPOSITORY, Lesson, blocks
-from course.show.vega import VEGALITE
+from course.show.vega import KEPT, VEGALITE
 from course.tools import ROOT, _charts, _notebooks
 from course.tools._arguments import folder
 
@@ -24,6 +26,10 @@ HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
+UNTRIED = re.compile(rf"({LOOKS[NOT_ATTEMPTED][1]}</div><div[^>]*>)Fill in the cell above[^<]*")
+TRY = (
+    r'\1<a href="index.html#start">Run this page</a> to fill in the cell above and have it checked.'
+)
 ASKS = "<summary>Show anyway</summary>"
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
@@ -161,19 +167,25 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         if FIRST in text:
             notebook.cells[0]["attachments"] = pictured().attachments
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
+        shown = cell.get("outputs", [])
+        for before, output in zip([None, *shown], shown, strict=False):
             if VEGALITE in output.get("data", {}):
                 output.data = {"text/html": chart(output)}
+            if KEPT in output.get("metadata", {}):
+                before.data["text/html"] = guessed(before.data["text/html"], output.metadata[KEPT])
         if any(
             ASKS in each.get("data", {}).get("text/html", "") for each in cell.get("outputs", [])
         ):
-            cell.metadata.pop("jupyter", None)  # it folds its answer itself
+            cell.metadata.get("jupyter", {}).pop(
+                "outputs_hidden", None
+            )  # it folds its answer itself
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
     names = {
         "metadata": {"name": title, "path": str(path.parent)},
         "notebook": path.suffix == ".ipynb",
     }
     html, _ = exporter.from_notebook_node(notebook, names)
+    html = UNTRIED.sub(TRY, html)
     html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
@@ -185,10 +197,21 @@ def page(path: Path, exporter: HTMLExporter) -> str:
 def chart(output: Any) -> str:
     """Return a chart as HTML: its picture, until a script puts the living one in its place."""
     alt = escape(output.metadata.get("image/png", {}).get("alt", ""))
-    spec = escape(json.dumps(output.data[VEGALITE]))
-    options = escape(json.dumps(output.metadata.get(VEGALITE, {}).get("embed_options", {})))
+    options = output.metadata.get(VEGALITE, {}).get("embed_options", {})
     still = f'<img alt="{alt}" src="data:image/png;base64,{output.data["image/png"]}">'
-    return f'<div class="chart course-figure" data-spec="{spec}" data-options="{options}">{still}</div>'
+    return f"{opened(output.data[VEGALITE], options)}{still}</div>"
+
+
+def opened(spec: dict, embed_options: dict) -> str:
+    """Return the tag that a script looks for to draw the chart `spec` in it."""
+    texts = (escape(json.dumps(each)) for each in (spec, embed_options))
+    return '<div class="chart course-figure" data-spec="{}" data-options="{}">'.format(*texts)
+
+
+def guessed(html: str, kept: dict) -> str:
+    """Return a reveal without a guess as HTML whose last figure comes alive where its fold is opened."""
+    before, tag, after = html.rpartition('<div class="course-figure')
+    return before + opened(**kept) + after.partition(">")[2]
 
 
 def embedded(picture: Path) -> str:

@@ -52,6 +52,9 @@ def run(options: argparse.Namespace, name: str) -> None:
     files = sampled_files(root, library, random.Random(options.seed), options.files)
     choice = f"--library-sample={options.sample}:{options.seed}"
     tests = pytest(root, library, ["--practice-gpus=2", choice, *files])
+    if not tests:
+        print(f"{name}: no test ran; {name}.log says why", file=sys.stderr)
+        return
     bad = [test for test, (outcome, _) in tests.items() if outcome == "failed"]
     plain = pytest(root, library, bad) if bad else {}
     for test in bad:
@@ -76,7 +79,7 @@ def sampled_files(root: Path, library: dict, chance: random.Random, most: int) -
 
 def pytest(root: Path, library: dict, arguments: list[str]) -> dict[str, list]:
     """What came out of each test: its outcome, and the first words of its failure."""
-    result = root.parent / "result.json"
+    result = root.parent / f"{root.name}.result"
     result.unlink(missing_ok=True)
     path = os.pathsep.join([str(HERE), *(str(root / p) for p in library.get("path", ["."]))])
     here = {**os.environ, **library.get("environment", {})}

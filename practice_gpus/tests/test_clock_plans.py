@@ -346,6 +346,39 @@ def test_selective_checkpointing_keeps_attention_and_every_second_product():
     assert (once[attention], again[attention], kept[attention]) == (1, 2, 1)
 
 
+def test_few_bits_are_for_all_layers_and_adapters_for_those_named():
+    """Else QLoRA of queries and values would be forecast with most weights in 16 bits: 15 GB for 5."""
+    with practice_gpus(1, "1 GiB", card="T4", values=False):
+        model = nn.ModuleDict({name: nn.Linear(512, 512) for name in ("q_proj", "up", "lm_head")})
+        lora(model.to("cuda", torch.float16), bits=4, names=("q_proj",))
+        trained = [name for name, each in model.named_parameters() if each.requires_grad]
+        assert {name.split(".")[0] for name in trained} == {"q_proj"}
+        assert model["up"].packed.nbytes == 512 * 512 // 2
+        assert isinstance(model["lm_head"], nn.Linear)
+        alone = lora(nn.Linear(64, 64, device="cuda"))
+        assert alone(empty(2, 64)).shape == (2, 64)
+
+
+def test_a_block_inside_a_block_is_computed_again_once():
+    """Else a mixture of experts would be forecast with its activations computed three times."""
+    block = nn.Linear(8, 8)
+    block.experts = nn.ModuleList([nn.Linear(8, 8)])
+    model = nn.Module()
+    model.blocks = nn.ModuleList([block])
+    recomputed(model)
+    assert "forward" in vars(block) and "forward" not in vars(block.experts[0])
+
+
+def test_an_answer_is_one_line_with_its_range_and_without_exponents(gpus):
+    """Else people would read 1.86e+03, and a price without its range."""
+    forecast = gpus.forecast(training()[1])
+    rate = str(forecast.per_second(4096))
+    assert "e+" not in rate and "a second" in rate and " to " in rate
+    offer = str(forecast.within(10, {"T4": 0.35}, 1000))
+    assert offer.startswith("forecast: ") and "minutes on T4 (16 GB)" in offer
+    assert offer.count(" to ") == 2 and "dollars" in offer and "of its memory" in offer
+
+
 def test_forecasts_use_the_cpu_that_was_measured_and_say_so(monkeypatch, tmp_path):
     """Else calibrating would change nothing, or change numbers without a word."""
 
@@ -380,7 +413,17 @@ def test_questions_with_numbers_that_cannot_be_are_refused_by_name(gpus):
         "bits": lambda: lora(nn.Linear(64, 64), bits=3),
         "rank": lambda: lora(nn.Linear(64, 64), rank=0),
         "start": lambda: gpus.largest_batch(lambda batch: None, 0),
+        "start=1.5": lambda: gpus.largest_batch(lambda batch: None, 1.5),
+        "count=inf": lambda: f.per_second(float("inf")),
+        "cards='T4'": lambda: f.on_cards("T4"),
+        "prices='T4'": lambda: f.on_cards(["T4"], "T4"),
+        "prices: card='A100'": lambda: f.on_cards(["T4"], {"A100": 1}),
+        "prices={}": lambda: f.within(10, {}),
+        "names=": lambda: lora(nn.Sequential(nn.Linear(64, 64)), names=("q_proj",)),
+        "model has none": lambda: lora(nn.Conv2d(3, 3, 1)),
+        "no ModuleList": lambda: recomputed(nn.Linear(3, 3)),
+        "model=3": lambda: lora(3),
     }
     for word, ask in wrong.items():
-        with pytest.raises(ValueError, match=word):
+        with pytest.raises((TypeError, ValueError), match=word):
             ask()

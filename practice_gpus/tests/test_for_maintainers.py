@@ -31,15 +31,20 @@ TESTS = """
 def test_the_summary_of_a_run_is_markdown_and_tells_refusals_from_failures(write, tmp_path):
     """A maintainer would search a log for what failed, and take a refusal for a bug of theirs."""
     write(TESTS, "test_it.py")
+    write("import a_module_that_is_not_here", "test_other.py")
     path = tmp_path / "summary.md"
     path.write_text("before\n", encoding="utf-8")
     line = "-m pytest -q -p practice_gpus.plugin -p no:cacheprovider --practice-gpus 2"
     env = os.environ | {"PYTHONPATH": str(FOLDER / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command = [sys.executable, *line.split(), "--practice-gpus-summary", path]
+    options = ["--continue-on-collection-errors", "--practice-gpus-summary", path]
+    command = [sys.executable, *line.split(), *options]
     done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True)
     assert done.returncode == 1, done.stdout + done.stderr
     text = path.read_text(encoding="utf-8")
-    assert text.startswith("before\n### Tests on 2 practice GPUs: 2 passed, 2 failed, 1 skipped\n")
+    assert text.startswith(
+        "before\n### Tests on 2 practice GPUs: 2 passed, 2 failed, 1 error, 1 skipped\n"
+    )
+    assert "- `test_other.py`: ModuleNotFoundError" in text
     assert "- `test_it.py::test_wrong`: RuntimeError: Expected all tensors" in text
     assert "| torch.cuda.CUDAGraph | 1, `test_it.py::test_graph` |" in text
     assert "- `test_it.py::test_graph`" not in text

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from practice_gpus import __version__, report
+from practice_gpus.reports import findings
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="these GPUs are real")
 START = """
@@ -374,6 +375,14 @@ def test_a_hang_is_told_with_the_last_call_of_each_rank(write, tmp_path):
     assert calls == {0: "backward", 1: "barrier"}, done
     barrier = f"rank 1 waits in barrier at program.py:{line_of(path, 'dist.barrier')}"
     assert hang["line"] == line_of(path, "loss.backward") and barrier in hang["text"]
+
+
+def test_a_hang_that_a_limit_of_the_ci_ends_is_told():
+    """A maintainer whose job is ended from outside would read of a signal, and not of the two lines."""
+    stands = [{"rank": 0, "call": "backward", "place": ["a.py", 6]}]
+    failure = {"text": "SignalException: Process 5 got signal: 15", "place": ["", 0]}
+    [hang] = findings.hangs({"standing": stands, "failures": [failure]})
+    assert hang["text"] == "rank 0 waits in backward at a.py:6"
 
 
 def test_a_number_that_stood_in_is_named_where_it_breaks_a_shape(write):

@@ -57,3 +57,14 @@ def test_a_chart_moves_by_arrow_keys_and_by_mouse_and_search_leads_to_a_section(
     page.locator("#found a[href*='#']").first.click()
     assert "#" in page.url
     context.close()
+
+
+def test_a_chart_behind_a_guess_comes_alive_in_its_fold(browser, folder):
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((folder / "00_start_here.html").as_uri())
+    fold = page.locator("details:has(> .chart)")
+    fold.locator("summary").click()
+    fold.locator("svg.marks").wait_for()
+    assert fold.locator("svg.marks").bounding_box()["width"] > 600
+    context.close()

@@ -127,18 +127,26 @@ def summary(config: pytest.Config, stats: dict) -> str:
     lines = [f"### Tests {gpus}: {', '.join(cells) or 'none'}", ""]
     refused: dict = {}
     for report in stats.get("failed", []) + stats.get("error", []):
-        features = [value for name, value in report.user_properties if name == REFUSED]
+        properties = getattr(
+            report, "user_properties", ()
+        )  # a file that can't be collected has none
+        features = [value for name, value in properties if name == REFUSED]
         for feature in features:
             refused.setdefault(feature, []).append(report.nodeid)
         if not features:
-            words = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
-            first = words.splitlines()[0] if words else report.outcome
-            lines.append(f"- `{report.nodeid}`: {first.replace('|', ' ')[:200]}")
+            lines.append(f"- `{report.nodeid}`: {first_words(report).replace('|', ' ')[:200]}")
     if refused:
         lines += ["", "| not imitated, needs a real GPU | tests |", "|---|---|"]
         rows = sorted(refused.items(), key=lambda each: -len(each[1]))
         lines += [f"| {feature} | {len(tests)}, `{tests[0]}` |" for feature, tests in rows]
     return "\n".join(lines) + "\n"
+
+
+def first_words(report: Any) -> str:
+    """What a failure says first; of a file that can't be collected, its error."""
+    words = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+    errors = [line[1:].strip() for line in str(report.longrepr).splitlines() if line[:1] == "E"]
+    return (words.splitlines() or errors[:1] or [report.outcome])[0]
 
 
 @pytest.fixture

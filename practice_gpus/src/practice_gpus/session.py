@@ -112,28 +112,49 @@ class Session(contextlib.ContextDecorator):
         self.started = False
 
     def __enter__(self) -> Session:
-        if self.depth == 0:
-            with turning:
-                _check_thread()
-                self.real = not active and _takes_real_gpus(self.settings)
-                if not self.real:
-                    self._install()
-        self.depth += 1  # not before: what could not be turned on is off
+        depth = self.depth
+        try:
+            with interrupts.held_back():
+                if depth == 0:
+                    self._turn_on()
+                self.depth += 1  # not before: what could not be turned on is off
+        except BaseException:
+            if self.depth > depth:  # an interrupt has waited until it was on
+                self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self.depth == 0:
             return  # turned off already, with one that was outside of it
+        depth = self.depth
+        try:
+            with interrupts.held_back():
+                self._leave()
+        except KeyboardInterrupt:
+            if self.depth == depth:  # it came before the first line
+                with interrupts.held_back():
+                    self._leave()
+            raise
+
+    def _leave(self):
         if self.depth == 1 and not self.real:
             self._uninstall()
         self.depth -= 1
+
+    def _turn_on(self):
+        with turning:
+            _check_thread()
+            self.real = not active and _takes_real_gpus(self.settings)
+            if not self.real:
+                self._install()
 
     def _uninstall(self) -> None:
         """Turn off this session, and before it those that were turned on later and are on still."""
         _check_thread()
         later = active[active.index(self) + 1 :]
         if later:
-            warnings.warn(OUT_OF_ORDER.format(len(later)), RuntimeWarning, stacklevel=4)
+            warnings.warn(OUT_OF_ORDER.format(len(later)), RuntimeWarning, stacklevel=5)
         for session in later[::-1]:
             session.depth = 1
             session.started = False
@@ -288,14 +309,8 @@ class Session(contextlib.ContextDecorator):
         machine: Any = self.machine
         for device in machine.devices:
             machine.streams.drain(device)
-        patched = [patch for session in active for patch in session.patched]
-        for patch in patched[::-1]:
-            exchange(patch)
-        try:
+        with _off():
             yield
-        finally:
-            for patch in patched:
-                exchange(patch)
 
     def check_pointer(self, tensor: torch.Tensor, place: int) -> None:
         """Raise as Triton does for a tensor of the CPU; a pinned one can be read from a GPU."""
@@ -314,6 +329,22 @@ class Session(contextlib.ContextDecorator):
         yield sys, "unraisablehook", interrupts.passed_on(sys.unraisablehook, Place.__del__)
 
 
+@contextlib.contextmanager
+def _off() -> Iterator[None]:
+    """All sessions' patches are put back in here, and are there again after it, whatever cuts it off."""
+    back: list[list] = []
+    try:
+        with interrupts.held_back():
+            for patch in [patch for session in active for patch in session.patched][::-1]:
+                exchange(patch)
+                back.append(patch)
+        yield
+    finally:
+        with interrupts.held_back():
+            for patch in back[::-1]:
+                exchange(patch)
+
+
 def _start_clock(machine):
     from practice_gpus.clock import Log, Queue
 
@@ -330,8 +361,10 @@ def forecast_seconds() -> float | None:
 
 def _leave_alone():
     """Where torch._dynamo is there, have it trace a user's code and not ours."""
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].trace_rules.add(__package__)
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and not hasattr(dynamo, "practice"):  # each call makes its list longer
+        dynamo.practice = True
+        dynamo.trace_rules.add(__package__)
 
 
 def _import_dynamo():
@@ -369,17 +402,12 @@ class Importer:
 
     @staticmethod
     def load(original: Any, module: Any) -> None:
-        """Run the module's code."""
-        patched = [patch for session in active for patch in session.patched]
-        for patch in patched[::-1]:
-            exchange(patch)
-        try:
-            original(module)
-        finally:
-            for patch in patched:
-                exchange(patch)
-        _leave_alone()
-        Importer.change(refusals_of("torch._dynamo"))
+        """Run the module's code; cut off in the middle, half of the patches and of the module would be missing."""
+        with interrupts.held_back():
+            with _off():
+                original(module)
+            _leave_alone()
+            Importer.change(refusals_of("torch._dynamo"))
 
     @staticmethod
     def triton(original: Callable, module: ModuleType) -> None:
@@ -390,8 +418,9 @@ class Importer:
     @staticmethod
     def late(original: Callable, module: ModuleType) -> None:
         """Run the module's code, and patch it."""
-        original(module)
-        Importer.change(attention())
+        with interrupts.held_back():
+            original(module)
+            Importer.change(attention())
 
     @staticmethod
     def change(patches: Iterator) -> None:

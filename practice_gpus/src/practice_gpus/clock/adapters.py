@@ -17,7 +17,7 @@ PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
 class Adapted(nn.Module):
-    """A frozen linear layer, in ``bits`` a weight, with two narrow ones of ``rank`` beside it that are trained."""
+    """A frozen linear layer, in ``bits`` a weight, with two narrow ones of ``rank`` beside it that are trained; 0: with none."""
 
     def __init__(self, layer: nn.Linear, rank: int, bits: int) -> None:
         super().__init__()
@@ -29,8 +29,10 @@ class Adapted(nn.Module):
             count = self.shape.numel()
             self.packed = torch.empty(count * bits // 8, dtype=torch.uint8, device=place["device"])
             self.scales = torch.empty(count // 64, device=place["device"])
-        self.down = nn.Linear(layer.in_features, rank, bias=False, **place)
-        self.up = nn.Linear(rank, layer.out_features, bias=False, **place)
+        narrow = nn.Linear(layer.in_features, rank, bias=False, **place) if rank else None
+        self.beside = narrow and nn.Sequential(
+            narrow, nn.Linear(rank, layer.out_features, bias=False, **place)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The frozen product, whose weights are widened first, and the trained one."""
@@ -38,7 +40,7 @@ class Adapted(nn.Module):
             y = Widened.apply(x, self.packed, self.scales, self.shape)
         else:
             y = F.linear(x, self.layer.weight, self.layer.bias)
-        return y + self.up(self.down(x))
+        return y if self.beside is None else y + self.beside(x)
 
 
 class Widened(torch.autograd.Function):
@@ -56,16 +58,31 @@ class Widened(torch.autograd.Function):
 
 
 def lora(model: nn.Module, rank: int = 8, bits: int = 16, names: tuple[str, ...] = ()) -> nn.Module:
-    """``model``, in place: frozen, each linear layer with adapters (those whose names end in one of ``names``), ``bits`` a weight."""
+    """``model``, in place: frozen, its linear layers in ``bits`` a weight, and adapters of ``rank`` beside each of them.
+
+    ``names``: what the layers with adapters end in, such as ("q_proj", "v_proj"). The layer ``lm_head`` stays as it is, as in
+    transformers and PEFT. Raises TypeError or ValueError, which name the argument.
+    """
     if bits not in (4, 8, 16):
         raise ValueError(f"bits={bits!r}: give 4, 8 or 16")
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise ValueError(f"rank={rank!r}: give a whole number, 1 or more")
+    layers = [each for each in _modules(model) if isinstance(each[1], nn.Linear)]
+    layers = [(path, layer) for path, layer in layers if not path.endswith("lm_head")]
+    chosen = [path for path, _ in layers if not names or path.endswith(names)]
+    if not chosen:
+        ends = sorted({path.rpartition(".")[2] for path, _ in layers})
+        raise ValueError(
+            f"names={names!r}: no linear layer ends so; the model has {ends or 'none'}"
+        )
     model.requires_grad_(False)
-    for path, layer in list(model.named_modules()):
-        if isinstance(layer, nn.Linear) and (not names or path.endswith(names)):
+    for path, layer in layers:
+        adapted = Adapted(layer, rank if path in chosen else 0, bits)
+        if not path:
+            return adapted
+        if path in chosen or bits < 16:
             parent, _, name = path.rpartition(".")
-            setattr(model.get_submodule(parent), name, Adapted(layer, rank, bits))
+            setattr(model.get_submodule(parent), name, adapted)
     return model
 
 
@@ -73,12 +90,22 @@ def recomputed(model: nn.Module, selective: bool = False) -> nn.Module:
     """``model``, in place: each block of its lists keeps only its input, and is computed again in the backward pass.
 
     ``selective``: attention and every second product are kept, too, as torchtitan does by default.
+    Blocks are what a ModuleList holds, of nested ones the outer. Raises TypeError or ValueError, which name the argument.
     """
-    for blocks in model.modules():
-        if isinstance(blocks, nn.ModuleList):
-            for block in blocks:
-                block.forward = _checkpointed(block.forward, selective)
+    lists = [path for path, each in _modules(model) if isinstance(each, nn.ModuleList)]
+    outer = [path for path in lists if not any(path.startswith(f"{each}.") for each in lists)]
+    if not outer:
+        raise ValueError("model: it has no ModuleList, whose blocks could be computed again")
+    for path in outer:
+        for block in model.get_submodule(path):
+            block.forward = _checkpointed(block.forward, selective)
     return model
+
+
+def _modules(model):
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model={model!r}: give a module")
+    return list(model.named_modules())
 
 
 def _checkpointed(forward, selective):

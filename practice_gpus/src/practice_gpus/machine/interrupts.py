@@ -27,11 +27,17 @@ def held_back() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in RAISING}
     handlers = {number: handler for number, handler in before.items() if callable(handler)}
     came: list = []
+    over: list = []  # not empty: the block has ended
+
+    def wait(number, frame):
+        handlers[number](number, frame) if over else came.append(number)
+
     try:
         for number in handlers:
-            signal.signal(number, lambda number, frame: came.append(number))
+            signal.signal(number, wait)
         yield
     finally:
+        over.append(True)  # first: an interrupt among the next lines leaves a `wait` that passes on
         for number, handler in handlers.items():
             signal.signal(number, handler)
         for number in came[:1]:

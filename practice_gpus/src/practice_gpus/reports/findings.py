@@ -65,7 +65,7 @@ MOST_SHARED = 0.9
 STOOD_IN = "{}; with --shapes, each number that's read is 1, as at {}"
 NO_SHAPES = "run it without --shapes, or give the sizes as numbers that aren't read from a GPU"
 WAITED = re.compile(
-    "timed? ?out|connection (closed|reset|refused)|ended by a signal|SIG(TERM|KILL)", re.I
+    "timed? ?out|connection (closed|reset|refused)|(ended by a|got) signal|SIG(TERM|KILL)", re.I
 )
 HANG = "as many steps and the same calls on each rank, in the same order: none of them under `if rank …`"
 # What an error says → what to do about it, as on the course's page of known errors.
@@ -292,10 +292,14 @@ def again(facts: dict) -> Iterator[Any]:
 
 def read(facts: dict) -> Iterator[Any]:
     """What can be seen in the files themselves."""
-    for path in facts["files"]:
+    seen = {path: static_analysis.look(path) for path in facts["files"]}
+    kinds = {note[0] for notes in seen.values() for note in notes}
+    left_out = {static_analysis.NCCL, "hard-coded"} if static_analysis.NCCL in kinds else set()
+    for path, notes in seen.items():
         alike: dict = {}
-        for kind, line, text, fix in static_analysis.look(path):
-            alike.setdefault((kind, text, fix), []).append(line)
+        for kind, line, text, fix in notes:
+            if kind not in left_out:
+                alike.setdefault((kind, text, fix), []).append(line)
         for (kind, text, fix), lines in alike.items():
             if len(lines) > 1:
                 other_lines = ", ".join(map(str, lines[1:9])) + ", …" * (len(lines) > 9)

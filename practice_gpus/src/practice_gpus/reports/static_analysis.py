@@ -13,6 +13,7 @@ HARD = "the device is hard-coded and fails where there is no such GPU"
 HARD_FIX = (
     "device = torch.accelerator.current_accelerator() or torch.device('cpu'), then .to(device)"
 )
+NCCL = "nccl"  # a note that no one reads: a program of NCCL's needs GPUs, so it may name them
 LOAD = "torch.load without map_location puts tensors where they were saved, and fails where that GPU is missing"
 LOAD_FIX = "add map_location='cpu', and move what was loaded afterwards"
 PARALLEL = "nn.DataParallel is slower than one process for each GPU, and PyTorch advises against it"
@@ -97,6 +98,8 @@ class Reader(ast.NodeVisitor):
             and not {"map_location", None} & set(options)
         ):
             self.note("map_location", node, LOAD, LOAD_FIX)
+        if last == "init_process_group" and "nccl" in texts(node):
+            self.note(NCCL, node, "", "")
         if last == "DataParallel":
             self.note("data-parallel", node, PARALLEL, PARALLEL_FIX)
         for old in OLD:
@@ -108,6 +111,12 @@ class Reader(ast.NodeVisitor):
         """Note a hard-coded device, unless something asked for devices first."""
         if not self.guarded:
             self.note("hard-coded", node, HARD, HARD_FIX)
+
+
+def texts(node: ast.Call) -> list:
+    """The arguments of a call that are constants."""
+    options = [option.value for option in node.keywords]
+    return [part.value for part in [*node.args, *options] if isinstance(part, ast.Constant)]
 
 
 def is_device(node: Any) -> bool:

@@ -17,8 +17,6 @@ ROWS = {
     "_fused_rms_norm_backward",
 }
 ROWS |= {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"}
-# Each element of the result is one of the arguments': Inductor computes them with what comes before and after (its lowering.py).
-TAKEN = {"cat", "upsample_nearest2d"}
 
 
 def fused(entries: list[Entry]) -> list[Entry]:
@@ -55,7 +53,7 @@ def needed(entry: Entry, uses: Counter) -> Entry:
 
 def joins(entry: Entry | None) -> TypeGuard[Launch]:
     """Whether a kernel may be one of a run."""
-    return isinstance(entry, Launch) and (entry.work.fusible or entry.work.name in ROWS | TAKEN)
+    return isinstance(entry, Launch) and (entry.work.fusible or entry.work.name in ROWS)
 
 
 def widened(entries: list[Entry], uses: Counter) -> list[Entry]:

@@ -14,6 +14,15 @@ ABANDONED = 3600  # seconds after which a half file is what a killed process lef
 PATIENCE = 5  # seconds
 
 
+def too_long(path: str | Path) -> bool:
+    """Whether a name, or that of its half while it is written, is longer than the file system takes."""
+    try:
+        os.lstat(f"{path}{'-' * 24}")
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
     """Give the path of a new file beside `path`; after the block that file, safe on the disk, takes its place.

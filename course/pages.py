@@ -102,24 +102,24 @@ LESSONS = (
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
         27,
-        "Split a batch by hand, watch the ring, and turn a script into one that runs on every GPU",
+        "Split a batch by hand, see when its gradients travel, and turn a script into one that runs on every GPU",
     ),
     Lesson(
         "06b_what_a_second_gpu_adds.ipynb",
         "What a second GPU adds",
         30,
-        "Write the ring, hide it behind backward, and work out what another GPU adds before you rent it",
+        "Write the ring, choose its buckets, and work out what another GPU adds before you rent it",
     ),
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        30,
+        25,
         "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        22,
+        27,
         "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(

@@ -22,6 +22,7 @@ FILES = {
     "list.json": "[1, 2]",
     "trace.small.json.gz": "precious",
 }
+LONG = 300 * "x"
 CALLS = {  # what is typed: what the line says
     "execute 99": "no notebook is called 99; there are 00, 01,",
     "execute 01 99": "no notebook is called 99",
@@ -36,6 +37,10 @@ CALLS = {  # what is typed: what the line says
     "measure 01 --busy ²": "--busy: takes a whole number",
     "site mine.txt": "takes a folder, and 'mine.txt' is none",
     "site mine.txt/below": "takes a folder, and '{here}/mine.txt' is none",
+    f"site {LONG}": "takes a folder",
+    f"record --out {LONG}": "--out: takes a file in a folder",
+    f"reduce_trace {LONG}": "trace: takes a file",
+    f"grade nowhere --out {LONG}.csv --unsealed": "takes",
     "site ''": "an argument is empty",
     "site pages": "pages/index.html is there, and no command of the course wrote it",
     "slides mine.txt": "takes a folder",

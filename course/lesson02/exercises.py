@@ -70,6 +70,9 @@ def move_batch(batch, device):
     return batch
 
 
+MOVED = "move_batch(batch, device)"
+
+
 def _batches():
     t = torch.rand
     mixed = {"image": t(2), "name": "cat", "size": 3, "none": None, "flag": True}
@@ -89,39 +92,39 @@ def _check_batch(answer):
         for device in (GPUS[0], GPUS[1], CPU):
             for name, batch in _batches().items():
                 untouched = copy.deepcopy(batch)
-                _like(call(answer, batch, device), untouched, device, name)
-                _like(batch, untouched, CPU, f"{name}, afterwards (the original)")
+                _like(call(answer, batch, device), untouched, device, f"For {name}, `{MOVED}")
+                _like(batch, untouched, CPU, f"For {name}, `batch")
     return "Your function moved seven kinds of batch to three devices, and kept everything else."
 
 
 def _like(result, expected, device, path):
-    """Compare what came back, part by part; `path` says where we are."""
+    """Compare what came back, part by part; `path` says where we are, in code that isn't closed yet."""
     if type(result) is not type(expected):
         advice = "Code that unpacks the batch may depend on the type: keep it."
         if result is None:
             advice = "Does every path return something?"
         kinds = f"{type(result).__name__}, expected {type(expected).__name__}"
-        raise NotYet(f"{path}: came back as {kinds}. {advice}")
+        raise NotYet(f"{path}` came back as {kinds}. {advice}")
     if isinstance(expected, torch.Tensor):
         if result.device != device:
             advice = "Is this the device you were given, and do you look inside each container?"
-            if "the original" in path:
+            if MOVED not in path:
                 advice = "The batch you were given has changed: build a new container."
-            raise NotYet(f"{path}: the tensor is on {result.device}, expected {device}. {advice}")
+            raise NotYet(f"{path}` is on {result.device}, expected {device}. {advice}")
         if result.dtype != expected.dtype or not torch.equal(result.cpu(), expected):
-            raise NotYet(f"{path}: the values or the dtype changed in the copy.")
+            raise NotYet(f"{path}` has other values, or another dtype.")
     elif isinstance(expected, dict):
         if result.keys() != expected.keys():
-            raise NotYet(f"{path}: keys {list(result)}, expected {list(expected)}.")
+            raise NotYet(f"{path}` has the keys {list(result)}, expected {list(expected)}.")
         for key in expected:
             _like(result[key], expected[key], device, f"{path}[{key!r}]")
     elif isinstance(expected, (list, tuple)):
         if len(result) != len(expected):
-            raise NotYet(f"{path}: {len(result)} parts, expected {len(expected)}.")
+            raise NotYet(f"{path}` has {len(result)} parts, expected {len(expected)}.")
         for i, part in enumerate(expected):
             _like(result[i], part, device, f"{path}[{i}]")
     elif result != expected:
-        raise NotYet(f"{path}: {result!r}, expected {expected!r} untouched.")
+        raise NotYet(f"{path}` is {result!r}, expected {expected!r} untouched.")
 
 
 batch = exercise("02.batch", _check_batch, move_batch, tool="move_batch")

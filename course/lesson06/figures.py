@@ -100,20 +100,21 @@ BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
 
 
-def draw_overlap():
-    """Return (ms exposed, Chart): when a step's gradients travel: for each parameter, at the end, or in buckets.
+def draw_overlap(sizes=BUCKETS):
+    """Return a Chart: when a step's gradients travel, at the end or in buckets of one of `sizes` MiB, by link.
 
-    The ms are those of buckets of 25 MiB over NVLink.
+    Where one chooses between sizes, there is a lane in which each gradient travels alone.
     """
     forecast, model = gpt_step(1)
     begin, end = backward_ms(forecast.on("H100 SXM"))
-    lanes = [(0, 0, 0), (1, 0, 1e9), *((2, size, size * MIB) for size in BUCKETS)]
-    rows, told, exposed = [], Texts(), {}
+    names = LANES[len(sizes) == 1 :]
+    lanes = [(0, 0), (0, 1e9), *((size, size * MIB) for size in sizes)][len(sizes) == 1 :]
+    rows, told = [], Texts()
     for way, (link, gpus) in enumerate(WAYS.items()):
-        for lane, bucket, size in lanes:
+        for number, (bucket, size) in enumerate(lanes):
+            lane = min(number, len(names) - 1)
             sent = all_reduces(model, begin, end, size, gpus, link)
             late = max(0, sent[-1][1] - end)
-            exposed[way, bucket] = late
             words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
             words += ", beyond this axis" * (sent[-1][1] > SHOWN[way])
             bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
@@ -122,19 +123,32 @@ def draw_overlap():
     title = "351 MB of gradients: what sticks out after backward is exposed (forecast)"
     shown = [row for row in rows if row[0] == 0 and row[2] in (0, 25)]
     said = [[*told.places][row[6]] for row in shown if row[3] == 3]
-    alt = "; ".join(map(": ".join, zip(LANES, said, strict=True)))
-    still = _overlap_still(shown, title, said)
-    chart = vega.Chart(_overlap_chart(rows, end, title, told), still, f"Over NVLink, {alt}.")
-    return exposed[0, 25], chart
+    alt = "; ".join(map(": ".join, zip(names, said, strict=True)))
+    spec = _overlap_chart(rows, end, title, told, sizes, names)
+    return vega.Chart(spec, _overlap_still(shown, title, said, names), f"Over NVLink, {alt}.")
 
 
-def _overlap_chart(rows, end, title, told):
+def _overlap_chart(rows, end, title, told, sizes, names):
     exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
-    radios = (("link", LINKS, LINKS[0], "link "), ("bucket", [*BUCKETS], 25, "bucket, MiB "))
-    chosen = f"indexof({json.dumps(LINKS)}, link) == datum.w && (datum.l < 2 || datum.k == bucket)"
-    labels = f"{json.dumps([*LANES[:2], 'in buckets'])}[floor(datum.value / 3)]"
-    axis = {"values": [1, 4, 7], "labelExpr": labels, "grid": False, "domain": False, "title": None}
-    down = {"type": "quantitative", "axis": axis, "scale": {"domain": [9, 0], "nice": False}}
+    radios = (("link", LINKS, LINKS[0], "link "), ("bucket", [*sizes], 25, "bucket, MiB "))
+    radios = radios[: 1 + (len(sizes) > 1)]
+    bucket = "bucket" if len(sizes) > 1 else "25"
+    chosen = (
+        f"indexof({json.dumps(LINKS)}, link) == datum.w && indexof([0, {bucket}], datum.k) >= 0"
+    )
+    labels = f"{json.dumps([*names[:-1], 'in buckets'])}[floor(datum.value / 3)]"
+    axis = {
+        "values": [1, 4, 7][: len(names)],
+        "labelExpr": labels,
+        "grid": False,
+        "domain": False,
+        "title": None,
+    }
+    down = {
+        "type": "quantitative",
+        "axis": axis,
+        "scale": {"domain": [3 * len(names), 0], "nice": False},
+    }
     shown = {"expr": f"{json.dumps(SHOWN)}[indexof({json.dumps(LINKS)}, link)]"}
     scale = {"domainMin": 0, "domainMax": shown, "nice": False}
     ms = {"type": "quantitative", "title": "ms", "scale": scale}
@@ -159,7 +173,7 @@ def _overlap_chart(rows, end, title, told):
             ),
         ],
         "width": 860,
-        "height": 270,
+        "height": 90 * len(names),
         "encoding": {"x": {"field": "b", **ms}},
         "layer": [
             {
@@ -183,17 +197,17 @@ def _overlap_chart(rows, end, title, told):
     }
 
 
-def _overlap_still(rows, title, told):
-    figure, axes = plots.new_figure(
-        title, f"ms, over the NVLink of {MEASURED_ON[0]}", size=(7.3, 2.9)
-    )
+def _overlap_still(rows, title, told, names):
+    unit = f"ms, over the NVLink of {MEASURED_ON[0]}"
+    figure, axes = plots.new_figure(title, unit, size=(7.3, 0.8 + 0.7 * len(names)))
     for _, lane, _, part, begin, end, _ in rows:
         place = lane + (0.17 if part == 2 else -0.17)
         if part < 3:
             axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-    names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in zip(LANES, told, strict=True)]
+    rows = zip(names, told, strict=True)
+    names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in rows]
     axes.set(xlim=(0, SHOWN[0]))
-    axes.set_yticks(range(3), names)
+    axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     return figure

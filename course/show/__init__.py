@@ -26,7 +26,11 @@ CARD_LOOK = (  # of the properties that JupyterLab leaves in pages it doesn't tr
 
 # JupyterLab, VS Code, the classic notebook and Colab call the place of one output by different names.
 PLACES = ".jp-OutputArea-child", ".output_container", ".output_area", ".output_subarea"
-HIDING = "".join(f"{place}:has(.{LIVE})+{place}{{display:none}}" for place in PLACES)
+GONE = "jupyter-widgets-disconnected"  # the class of a widget whose kernel was restarted
+HIDING = "".join(
+    f"{place}:has(.{LIVE}:not(.{GONE}))+{place},{place}:has(.{LIVE}.{GONE}){{display:none}}"
+    for place in PLACES
+)
 
 # What JupyterLab says in place of a widget whose kernel is gone: hidden, since the still output is there.
 STILL_STYLE = (

@@ -24,9 +24,11 @@ def load_ipython_extension(shell: Any) -> None:
 
 def _explained(shell, kind, error, trace, tb_offset=None):
     """Show the traceback as always, and below it the way on where there is one."""
-    shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
     name = getattr(error, "name", None)
-    if kind is NameError and name in set(made(cells())):
+    missing = kind is NameError and name in set(made(cells()))
+    with _in_a_line(shell) if missing else contextlib.nullcontext():
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    if missing:
         from course import show
         from course.checks import panel
 
@@ -37,6 +39,18 @@ def _explained(shell, kind, error, trace, tb_offset=None):
     for file in in_the_way(Path.cwd()) if isinstance(error, ImportError) else ():
         print(f"{file} stands beside this page, so Python takes it for another {file.stem!r}.")
         print("Rename it, restart the kernel, and run all cells.")
+
+
+@contextlib.contextmanager
+def _in_a_line(shell):
+    """Show an error without the code around it: a folded cell's names the answer to the question above."""
+    traceback = shell.InteractiveTB
+    before = traceback.mode
+    traceback.set_mode("Minimal")
+    try:
+        yield
+    finally:
+        traceback.set_mode(before)
 
 
 def in_the_way(folder: Path) -> list[Path]:

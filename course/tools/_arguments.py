@@ -5,6 +5,8 @@ import os
 import re
 from pathlib import Path
 
+from course import files
+
 
 def positive(text: str) -> int:
     """Return the whole number that the value of an option means; ArgumentTypeError where it is not above 0."""
@@ -40,7 +42,7 @@ def folder(text: str) -> Path:
     """Return the path of a folder that is there and can be written, or can be made."""
     path = Path(text)
     above = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    if not above.is_dir() or not os.access(above, os.W_OK):
+    if not above.is_dir() or not os.access(above, os.W_OK) or files.too_long(path):
         raise argparse.ArgumentTypeError(f"takes a folder, and {str(above)!r} is none to write in")
     return path
 
@@ -56,20 +58,21 @@ def new_file(text: str) -> Path:
 def own_file(text: str) -> Path:
     """Return the path of a file in a folder that can be written; whose it is, the command looks."""
     path = _in_a_folder(text)
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not path.is_file():
         raise argparse.ArgumentTypeError(f"takes a file, and {text!r} is none")
     return path
 
 
 def _in_a_folder(text):
     path = Path(text)
-    if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+    above = path.absolute().parent
+    if not os.path.isdir(above) or not os.access(above, os.W_OK) or files.too_long(path):
         raise argparse.ArgumentTypeError(f"takes a file in a folder to write in, not {text!r}")
     return path
 
 
 def file(text: str) -> Path:
     """Return the path of a file that is there."""
-    if not Path(text).is_file():
+    if not os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"takes a file, and there is none called {text!r}")
     return Path(text)

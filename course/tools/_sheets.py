@@ -10,7 +10,9 @@ from course import files
 
 def check(path: Path, force: bool) -> None:
     """Raise ValueError unless a table can be written to the file `path`; one that is there takes `force`."""
-    if path.suffix != ".csv" or path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+    folder = path.absolute().parent
+    wrong = path.suffix != ".csv" or os.path.isdir(path) or files.too_long(path)
+    if wrong or not os.access(folder, os.W_OK):
         raise ValueError(f"--out is {path}; it takes a FILE.csv in a folder that can be written")
     if os.path.lexists(path) and not force:
         raise ValueError(f"--out is {path}, which is there already; --force replaces it")

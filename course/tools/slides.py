@@ -113,7 +113,8 @@ def slide(v4: Any, section: Section) -> list:
     heading, _, rest = section.text.partition("\n\n")
     title, recap = heading.startswith("# "), heading == "## Recap"
     end = "attachment:first.png)" if title else "\n\n"
-    words = rest.partition(end)[0] + end
+    words, _, more = rest.partition(end)
+    words += end + (more.partition(end)[0] + end if words.startswith("### ") else "")
     first = v4.new_markdown_cell(LINK.sub(r"\1", f"{heading}\n\n{words}"))
     first.metadata["slideshow"] = {"slide_type": "slide"}
     first.update({"attachments": section.attachments} if title else {})

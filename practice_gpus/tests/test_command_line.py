@@ -8,6 +8,7 @@ import pytest
 from practice_gpus import __main__ as door
 
 KERNEL = "__global__ void f(float* o) { o[threadIdx.x] = 1; }\n"
+LONG = 300 * "x"
 CALLS = {  # what is typed: what the line says
     "": "required: program",
     "--json mine.txt/x a.py": "--json is mine.txt/x; it takes a file in a folder",
@@ -15,6 +16,13 @@ CALLS = {  # what is typed: what the line says
     "--json link a.py": "--json is link, which is there and no report",
     "--html new --before none.json a.py": "--before is none.json, and there is no such file",
     "--html new --before folder a.py": "--before is folder, and there is no such file",
+    f"--json {LONG} a.py": "--json is xxx",
+    f"--html {LONG[:250]} a.py": "--html is xxx",
+    f"--html new --before {LONG} a.py": "--before is xxx",
+    "trace ''": "a name of a file is empty",
+    f"trace {LONG}": "is not there",
+    f"kernel {LONG}": "and there is no such file",
+    f"kernel k.cu f --save {LONG}": "--save: takes a new file",
     "verify x": "verify: it takes no arguments",
     "calibrate ''": "calibrate: it takes no arguments",
     "kernel none.cu": "file: is 'none.cu', and there is no such file",

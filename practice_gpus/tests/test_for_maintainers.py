@@ -48,6 +48,9 @@ def test_the_summary_of_a_run_is_markdown_and_tells_refusals_from_failures(write
     assert "- `test_it.py::test_wrong`: RuntimeError: Expected all tensors" in text
     assert "| torch.cuda.CUDAGraph | 1, `test_it.py::test_graph` |" in text
     assert "- `test_it.py::test_graph`" not in text
+    command[-1] = tmp_path / "no_folder" / "summary.md"
+    done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True)
+    assert done.returncode == 4 and "summary.md: No such file" in done.stderr, "before the tests"
 
 
 def test_reports_have_the_form_that_the_schema_says(write, tmp_path):

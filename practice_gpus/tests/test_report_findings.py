@@ -201,7 +201,7 @@ CASES = {
     "twice": (TWICE, "wait", "a = loss", "read it once, into a variable"),
     "several": (SEVERAL, "wait", "a = loss", "stack them and read them at once"),
     "long": (LONG, "wait", "print(", "add up on the GPU"),
-    "constant": (CONSTANT, "small-copy", "scale =", "make it on the GPU"),
+    "constant": (CONSTANT, "small-copy", "scale =", "make it once"),
     "again": (AGAIN, "again", "weights =", "copy it once, before the loop"),
     "mask": (CHOICE, "wait", "chosen =", "torch.where, or multiply by the mask"),
     "comprehension": (LISTED, "wait", "known =", "for … in row.tolist()"),

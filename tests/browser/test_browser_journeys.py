@@ -122,6 +122,17 @@ def test_the_second_day_shows_what_was_answered_without_a_kernel(scratch, addres
     assert chart.count() == 1, "the chart is alive and says what it shows"
 
 
+def test_after_a_restart_what_was_said_stays_without_broken_controls(scratch):
+    """Broken chains stood on each button, and the guess was pushed aside."""
+    page = scratch
+    page.locator(".course-goes-on input[type=radio]").nth(1).click()
+    panel(page, "Right!")
+    restart = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+    page.evaluate(restart)
+    page.locator(".course-still:visible:has-text('Your guess: the CPU')").wait_for()
+    assert page.locator(".course-live:visible").count() == 0
+
+
 def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
     page = scratch
     page.locator(".course-goes-on input[type=radio]").nth(1).click()
@@ -214,6 +225,8 @@ def test_a_kernel_that_is_gone_says_how_to_go_on_from_any_cell(second_day):
             missing += 1
             told = outputs[-1].get("data", {}).get("text/plain", "")
             assert "Run › Run All Above Selected Cell" in told, cells[place]["source"]
+            trace = next(o["traceback"] for o in outputs if o.get("ename"))
+            assert "reveal" not in "".join(trace), "a folded cell's code names the answer"
     assert missing >= 2
 
 

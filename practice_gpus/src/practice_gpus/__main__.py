@@ -22,6 +22,7 @@ from typing import Any
 
 from practice_gpus import __version__, calibrate, verify
 from practice_gpus.reports import page, report
+from practice_gpus.settings import can_be_written
 
 
 def options() -> Any:
@@ -65,14 +66,13 @@ def check(args: Any) -> None:
         path = getattr(args, name) and Path(getattr(args, name))
         if not path:
             continue
-        folder = path.absolute().parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
+        if not can_be_written(path):
             raise ValueError(f"--{name} is {path}; it takes a file in a folder that can be written")
         if os.path.lexists(path) and not (path.is_file() and is_report(path)):
             raise ValueError(f"--{name} is {path}, which is there and no report: name a new file")
     if args.json and args.html and Path(args.json).absolute() == Path(args.html).absolute():
         raise ValueError(f"--json and --html are both {args.json}: name two files")
-    if args.before and not Path(args.before).is_file():
+    if args.before and not os.path.isfile(args.before):
         raise ValueError(f"--before is {args.before}, and there is no such file")
     if args.before:
         page.earlier(args.before)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Name the marker, and turn practice GPUs on where a run has not yet: a worker of pytest-xdist."""
     config.addinivalue_line("markers", MARK)
+    path = config.getoption("--practice-gpus-summary")
+    try:
+        open(path or os.devnull, "a").close()
+    except OSError as error:  # said before the tests run, not after
+        raise pytest.UsageError(f"--practice-gpus-summary {path}: {error.strerror}") from None
     turn_on(config, config.option)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from practice_gpus.cards import GIB, find_card, get_card
@@ -143,3 +145,19 @@ CHECKS: dict[str, Callable[[Settings, Any], Any]] = {
     "asserts": _choice("asserts", ASSERTS),
     "real": _choice("real", REAL),
 }
+
+
+def can_be_written(path: Path) -> bool:
+    """Whether a file of this name, with its half beside it, can be made in its folder: known before a long run."""
+    try:
+        os.lstat(half(path))
+    except FileNotFoundError:
+        return os.path.isdir(path.absolute().parent) and os.access(path.absolute().parent, os.W_OK)
+    except OSError:  # such as a name that is too long
+        return False
+    return True
+
+
+def half(path: Path) -> Path:
+    """The file that is written in the place of ``path``, until it is whole."""
+    return path.with_name(f".{path.name}.part")

@@ -5,6 +5,7 @@ Line numbers stay those of the file. Files that it includes by "name" are treate
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,7 +74,7 @@ class Unit:
             if not found or found[2] in self.files or headers.is_device(found[2]):
                 continue
             path = folder / found[2] if folder else None
-            if path and path.is_file():
+            if path and os.path.isfile(path):
                 text = path.read_text(errors="replace")
                 self.files[found[2]] = text, Reader(text, found[2]).read()
                 self._include(found[2], path.parent)

@@ -25,6 +25,8 @@ PRINT = "print now and then, not in each round"
 CLOCK = "only a clock needs to wait: take it out of the loop"
 CHOOSE = "it waits for how many are chosen: torch.where, or multiply by the mask"
 INDEX = "the index, or the value, is the CPU's and copied each time: make it on the GPU, device=x.device"
+CONSTANT = "make it once, before the loop, or with torch.full(…, device=…), which copies nothing"
+GATHER = "make it on the GPU, or copy all of it at once"
 CAUSAL = "say whether the mask is causal, is_causal=True or False, and nothing is read"
 INSIDE = {  # the operator that waits → what the function it is in does
     "d2h": "{} copies to the CPU: call it less often",
@@ -259,9 +261,8 @@ def copies(facts: dict) -> Iterator[Any]:
             and not (theirs or is_batch(file, line))
         ):
             text = f"`{source(file, line)}` copies {mean:.0f} bytes {count // ranks} times"
-            yield finding(
-                "small-copy", file, line, text, "make it on the GPU, or copy all of it at once"
-            )
+            fix = CONSTANT if is_constant(file, line) else GATHER
+            yield finding("small-copy", file, line, text, fix)
 
 
 def is_batch(file: Any, line: Any) -> Any:

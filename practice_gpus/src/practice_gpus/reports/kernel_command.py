@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from practice_gpus.settings import can_be_written
+
 MOST_THREADS = 1024  # of a block, on every card
 TYPES = {
     "float": torch.float32,
@@ -235,14 +237,13 @@ def _bytes(text):
 
 
 def _file(text):
-    if not Path(text).is_file():
+    if not os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"is {text!r}, and there is no such file")
     return text
 
 
 def _new_file(text):
-    path = Path(text)
-    if os.path.lexists(path) or not os.access(path.absolute().parent, os.W_OK):
+    if os.path.lexists(text) or not can_be_written(Path(text)):
         raise argparse.ArgumentTypeError(
             f"takes a new file in a folder that can be written, not {text!r}"
         )

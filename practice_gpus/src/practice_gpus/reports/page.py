@@ -13,6 +13,7 @@ from practice_gpus.cards import fits
 from practice_gpus.clock import PROMISE
 from practice_gpus.reports.findings import short, size, source
 from practice_gpus.reports.screen import ENDINGS, PINNING
+from practice_gpus.settings import half
 
 if TYPE_CHECKING:
     from practice_gpus.reports.program import Report
@@ -333,7 +334,7 @@ def earlier(path: Any) -> dict:
 def write(report: Report, path: Any, before: dict | None = None) -> Path:
     """Write the page to ``path``, whole or not at all, and return it."""
     path = Path(path)
-    part = path.with_name(f".{path.name}.part")
+    part = half(path)
     part.write_text(page(report, before), encoding="utf-8")
     part.replace(path)
     return path

@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
         "--window", nargs=2, type=float, metavar=window, help="in µs from the first GPU event"
     )
     args = parser.parse_args(arguments)
+    if not all(args.file):
+        parser.error("a name of a file is empty")
     try:
         found = judge([Path(name) for name in args.file], args.window and tuple(args.window))
     except (ValueError, OSError) as error:

@@ -9,6 +9,7 @@ import importlib
 import io
 import json
 import lzma
+import os
 import tarfile
 import zlib
 from collections.abc import Callable
@@ -71,8 +72,8 @@ PACKED: tuple[tuple[bytes, Callable[[bytes], bytes]], ...] = (
 
 def contents(path: Path) -> list[tuple[str, bytes]]:
     """Return (name, unpacked bytes) of the file, or of the .json files in an archive; ValueError, one sentence."""
-    if not path.is_file():
-        kind = "a folder, not a file" if path.is_dir() else "not there"
+    if not os.path.isfile(path):
+        kind = "a folder, not a file" if os.path.isdir(path) else "not there"
         raise ValueError(f"{str(path)!r} is {kind}")
     if path.suffix in NSIGHT:
         raise ValueError(f"{path.name} is a file of NVIDIA's Nsight tools. {HOW}")

@@ -102,7 +102,7 @@ def held(second, kind=None):
         ("decode", 0.8),
         ("training", 0.8),
         ("several GPUs", 0.79),
-        ("compiled", 0.85),
+        ("compiled", 0.8),
     ],
 )
 def test_stored_points_of_each_kind_of_use_are_near(kind, least):

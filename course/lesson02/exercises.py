@@ -52,13 +52,6 @@ def _counted(gpus):
         copies.update({way: gpus.transfers[way] - before[way] for way in before})
 
 
-def count_copies(gpus, function):
-    """How many tensors a call moves: {"h2d": host to device, "d2h": device to host, "d2d": between devices}."""
-    with _counted(gpus) as copies:
-        function()
-    return copies
-
-
 # --- move a nested batch ---------------------------------------------------------------------------------------------
 def move_batch(batch, device):
     if isinstance(batch, torch.Tensor):

@@ -1,6 +1,7 @@
 """What people ask of a forecast: products of every kind, several GPUs, prices, batches, the CPU that is here."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -13,6 +14,7 @@ from practice_gpus import calibrate, practice_gpus
 from practice_gpus.cards import find_card, get_card
 from practice_gpus.clock import ISSUE, lora, recomputed
 from practice_gpus.clock import cpu as clock_cpu
+from practice_gpus.clock.products import OURS, PATHS
 from practice_gpus.clock.work import known, work
 
 HALF = torch.bfloat16
@@ -192,6 +194,35 @@ def test_what_is_sharded_takes_its_share_of_each_gpus_memory(gpus):
     assert kept[3] == pytest.approx(
         one.peak_bytes - 7 / 8 * 4 * weights + 2 * weights / 32, rel=0.01
     )
+
+
+def test_what_only_the_update_holds_is_divided_with_its_state(gpus):
+    """Else a model that fits on eight GPUs would be said to need twice their memory: Adam's temporaries are a copy of all weights."""
+    _, step = training(2048, 12)
+    one = gpus.forecast(lambda: step(16))
+    assert one.state.temporary > 0.9 * one.state.parameters
+    sharded = one.on(gpus=64, plan="fsdp").rank_bytes
+    kept = one.state.parameters + one.state.gradients + one.state.optimizer
+    assert sharded < one.state.passes - kept + 0.15 * one.peak_bytes
+    assert one.on(gpus=64, plan="ddp").rank_bytes > one.peak_bytes
+
+
+def test_no_product_of_pytorchs_is_known_without_its_operations(gpus):
+    """Else a product would take the time of its bytes alone, and nothing would say so, as _foreach_mm and addmm_ did."""
+    product = re.compile(r"(^|_)(mm|bmm|addmm|baddbmm|mv|matmul|linear|conv\w*|attention)(_|$)")
+    for name in filter(product.search, dir(torch.ops.aten)):
+        packet = getattr(torch.ops.aten, name)
+        for overload in packet.overloads() if hasattr(packet, "overloads") else []:
+            func = getattr(packet, overload)
+            runs = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CUDA")
+            if runs and known(func):
+                plain = name.rstrip("_")
+                counted = getattr(torch.ops.aten, plain) in flop_registry or plain in OURS
+                assert counted or name in PATHS or "dot_product" in name or "upsample" in name, func
+    x, y = empty(64, 64), empty(64, 64)
+    wanted = 2 * 64**3
+    found = gpus.forecast(lambda: [x.addmm_(x, y), torch._foreach_mm([x, y], [y, x])])
+    assert found.flops == 3 * wanted
 
 
 def test_nodes_cost_what_the_network_between_them_does(gpus):

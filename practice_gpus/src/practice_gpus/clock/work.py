@@ -203,7 +203,9 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
             reads,
             writes,
             count,
-            unit_of(inputs[0], "matmul") if count else "",
+            unit_of((inputs or arguments_tensors(list(given.values())))[0], "matmul")
+            if count
+            else "",
             is_channels_last(large),
             fusible(func, name, given),
             known(func),

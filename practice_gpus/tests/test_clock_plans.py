@@ -1,6 +1,8 @@
 """What people ask of a forecast: products of every kind, several GPUs, prices, batches, the CPU that is here."""
 
 import json
+import re
+from collections import Counter
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from practice_gpus import calibrate, practice_gpus
 from practice_gpus.cards import find_card, get_card
 from practice_gpus.clock import ISSUE, lora, recomputed
 from practice_gpus.clock import cpu as clock_cpu
+from practice_gpus.clock.products import OURS, PATHS
 from practice_gpus.clock.work import known, work
 
 HALF = torch.bfloat16
@@ -193,6 +196,35 @@ def test_what_is_sharded_takes_its_share_of_each_gpus_memory(gpus):
     )
 
 
+def test_what_only_the_update_holds_is_divided_with_its_state(gpus):
+    """Else a model that fits on eight GPUs would be said to need twice their memory: Adam's temporaries are a copy of all weights."""
+    _, step = training(2048, 12)
+    one = gpus.forecast(lambda: step(16))
+    assert one.state.temporary > 0.9 * one.state.parameters
+    sharded = one.on(gpus=64, plan="fsdp").rank_bytes
+    kept = one.state.parameters + one.state.optimizer
+    assert one.state.passes - kept < sharded < one.state.passes - kept + 0.1 * one.peak_bytes
+    assert one.on(gpus=64, plan="ddp").rank_bytes > one.peak_bytes
+
+
+def test_no_product_of_pytorchs_is_known_without_its_operations(gpus):
+    """Else a product would take the time of its bytes alone, and nothing would say so, as _foreach_mm and addmm_ did."""
+    product = re.compile(r"(^|_)(mm|bmm|addmm|baddbmm|mv|matmul|linear|conv\w*|attention)(_|$)")
+    for name in filter(product.search, dir(torch.ops.aten)):
+        packet = getattr(torch.ops.aten, name)
+        for overload in packet.overloads() if hasattr(packet, "overloads") else []:
+            func = getattr(packet, overload)
+            runs = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CUDA")
+            if runs and known(func):
+                plain = name.rstrip("_")
+                counted = getattr(torch.ops.aten, plain) in flop_registry or plain in OURS
+                assert counted or name in PATHS or "dot_product" in name or "upsample" in name, func
+    x, y = empty(64, 64), empty(64, 64)
+    wanted = 2 * 64**3
+    found = gpus.forecast(lambda: [x.addmm_(x, y), torch._foreach_mm([x, y], [y, x])])
+    assert found.flops == 3 * wanted
+
+
 def test_nodes_cost_what_the_network_between_them_does(gpus):
     """Else 512 GPUs would look like one box."""
     model, step = training(4096)
@@ -315,6 +347,34 @@ def test_adapters_few_bits_and_recomputing_save_what_they_save():
         weights * 11 / 16, rel=0.15
     )  # 4 bits and a scale, one layer widened
     assert peak(lambda m: recomputed(lora(m))) < adapted
+
+
+def test_selective_checkpointing_keeps_attention_and_every_second_product():
+    """Else what torchtitan does by default would be forecast as if nothing, or everything, were computed again."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.into, self.out = nn.Linear(512, 1536), nn.Linear(512, 512)
+
+        def forward(self, x):
+            q, k, v = (each[:, None] for each in self.into(x).chunk(3, -1))
+            return self.out(F.scaled_dot_product_attention(q, k, v)[:, 0]).relu()
+
+    def names(prepare):
+        with practice_gpus(1, card="T4", values=False) as gpus:
+            model = nn.Module()
+            model.blocks = nn.ModuleList([Block()])
+            prepare(model.cuda())
+            x = torch.empty(8, 256, 512, device="cuda", requires_grad=True)
+            step = gpus.forecast(lambda: model.blocks[0](x).sum().backward())
+            return Counter(kernel.name for kernel in step.kernels)
+
+    once, again = names(lambda m: m), names(recomputed)
+    kept = names(lambda m: recomputed(m, selective=True))
+    attention = "scaled_dot_product_attention"
+    assert (once["addmm"], again["addmm"], kept["addmm"]) == (2, 4, 3)
+    assert (once[attention], again[attention], kept[attention]) == (1, 2, 1)
 
 
 def test_few_bits_are_for_all_layers_and_adapters_for_those_named():

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from practice_gpus.cards import Card, get_card
 from practice_gpus.clock import change, questions, trace
@@ -270,7 +275,7 @@ class Forecast:
 
     def on_cards(
         self, cards: list | None = None, prices: dict | None = None, steps: int = 1
-    ) -> list[dict]:
+    ) -> list[questions.Offer]:
         """The same step on ``cards`` (names; None: all): one dict a card, for an explorer, fastest first.
 
         Keys: card, fits, ms, low_ms, high_ms, bound, memory_gib, share (of the memory), minutes of ``steps`` steps and, where
@@ -278,7 +283,7 @@ class Forecast:
         """
         return questions.rows(self, cards, prices, steps)
 
-    def within(self, usd: float, prices: dict, steps: int = 1) -> dict | None:
+    def within(self, usd: float, prices: dict, steps: int = 1) -> questions.Offer | None:
         """Of the cards in ``prices``, the fastest that holds the step and does ``steps`` for ``usd``, as `on_cards` has it."""
         return questions.within(self, usd, prices, steps)
 
@@ -335,17 +340,41 @@ def forecast(
     for device in machine.devices:
         torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_allocated()
-    with recording(machine) as entries:
+    with recording(machine) as entries, updating() as update:
         for _ in range(repeat):
             step()
     peak = max(torch.cuda.max_memory_allocated(device) for device in machine.devices)
     state = State.seen(entries, max(held, torch.cuda.memory_allocated()))
+    if "after" in update and peak > update["passes"]:
+        passes = update["passes"] + max(0, update["after"] - update["before"])  # a state made now
+        temporary = peak - update["after"]
+        state = replace(state, passes=min(passes, peak), temporary=temporary)
     if not any(isinstance(entry, Launch) for entry in entries):
         raise ValueError(
             f"step={step!r}: it used no practice GPU; move the model and its input there, .to('cuda')"
         )
     found = Forecast(sheet, entries, repeat, peak, state=state)
     return found.fused if fused else found
+
+
+@contextmanager
+def updating() -> Iterator[dict[str, int]]:
+    """What is held on the current GPU around the first update of an optimizer: its peak until then, before and after."""
+    seen: dict[str, int] = {}
+
+    def before(*_: Any) -> None:
+        seen.setdefault("passes", torch.cuda.max_memory_allocated())
+        seen.setdefault("before", torch.cuda.memory_allocated())
+
+    def after(*_: Any) -> None:
+        seen.setdefault("after", torch.cuda.memory_allocated())
+
+    hooks = register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _checked(session, step, repeat):

@@ -30,12 +30,17 @@ SHARDED = {
 
 @dataclass(frozen=True)
 class State:
-    """Bytes that a training step keeps on one GPU; ``numbers`` are those of the parameters."""
+    """Bytes that a training step keeps on one GPU; ``numbers`` are those of the parameters.
+
+    ``temporary``: what only the optimizer's update holds, where that makes the peak; ``passes``: the peak until then.
+    """
 
     numbers: int = 0
     parameters: int = 0
     gradients: int = 0
     optimizer: int = 0
+    passes: int = 0
+    temporary: int = 0
 
     @classmethod
     def seen(cls, entries: list[Entry], held: int) -> State:
@@ -66,12 +71,20 @@ class Plan:
 
     def bytes(self, peak: int) -> int:
         """The most that one of them holds, of a step with that peak on one GPU."""
-        parts = dataclasses.asdict(self.state)
-        parts["activations"] = max(0, peak - sum(parts.values()) + parts["numbers"])
+        state = self.state
+        parts = {name: getattr(state, name) for name in ("parameters", "gradients", "optimizer")}
+        parts["activations"] = max(0, peak - sum(parts.values()))
         shared = sum(parts[name] for name in SHARDED[self.name])
-        gathered = 2 * self.state.parameters // UNITS if self.name == "fsdp" else 0
-        buckets = self.state.gradients if self.name == "ddp" else 0  # gradients are copied there
-        return peak - shared + shared // self.gpus + gathered + buckets
+        saved = shared - shared // self.gpus
+        gathered = 2 * state.parameters // UNITS if self.name == "fsdp" else 0
+        if state.temporary and self.name in ("zero1", "zero2", "fsdp"):  # each updates its share
+            spared = state.temporary - state.temporary // self.gpus
+            # gradients: when activations are at their peak, there are none to share yet
+            gone = state.gradients - state.gradients // self.gpus if self.name != "zero1" else 0
+            saved -= gone
+            return max(peak - saved - gone - spared, state.passes - saved + gathered)
+        buckets = state.gradients if self.name == "ddp" else 0  # gradients are copied there
+        return peak - saved + gathered + buckets
 
     def entries(self, entries: list[Entry]) -> list[Entry]:
         """What one of them does."""

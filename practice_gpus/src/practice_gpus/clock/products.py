@@ -28,6 +28,12 @@ def grouped(given: dict, out: torch.Tensor) -> int:
     return 2 * a.numel() * b.shape[-1] // (a.shape[0] if a.dim() > b.dim() else 1)
 
 
+def several(given: dict, out: torch.Tensor) -> int:
+    """Of a list of products."""
+    pairs = zip(given["self"], given["mat2"], strict=True)
+    return sum(2 * a.numel() * b.shape[-1] for a, b in pairs)
+
+
 def vector(given: dict, out: torch.Tensor) -> int:
     """Of a product with a vector."""
     return 2 * max(x.numel() for x in given.values() if isinstance(x, T))
@@ -46,6 +52,7 @@ OURS: dict[str, Callable[[dict, torch.Tensor], int]] = {
     "_weight_int8pack_mm": linear,
     "_dyn_quant_matmul_4bit": linear,
     "_addmm_activation": after_bias,
+    "_foreach_mm": several,
     "_grouped_mm": grouped,
     "_scaled_grouped_mm": grouped,
     "mv": vector,
@@ -60,6 +67,9 @@ PATHS = {"_native_multi_head_attention", "_transformer_encoder_layer_fwd"}  # se
 def flops(packet: Any, name: str, args: tuple, kwargs: dict, given: dict, out: Any) -> int:
     """Floating-point operations of an operator's products, 0 without any."""
     found = 0
+    if name.endswith("_"):  # in place
+        name = name[:-1]
+        packet = getattr(torch.ops.aten, name, packet)
     if packet in flop_registry:
         found = flop_registry[packet](*args, **kwargs, out_val=out)
     elif name in OURS:

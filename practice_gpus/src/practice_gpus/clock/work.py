@@ -203,7 +203,9 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
             reads,
             writes,
             count,
-            unit_of(inputs[0], "matmul") if count else "",
+            unit_of((inputs or arguments_tensors(list(given.values())))[0], "matmul")
+            if count
+            else "",
             is_channels_last(large),
             fusible(func, name, given),
             known(func),
@@ -322,7 +324,7 @@ def convolution(name: str, given: dict, out: torch.Tensor) -> list:
     last = is_channels_last(out)
     reads = [(number(x), extent(x)), (number(weight), extent(weight))]
     writes = [(number(out), extent(out))]
-    works = [Work(name, reads, writes, flops, unit, last)]
+    works = [Work(f"{name} (depthwise)" if single else name, reads, writes, flops, unit, last)]
     bias = given.get("bias")
     if bias is not None and not single:
         works.append(Work("add_ (bias)", writes, writes, channels_last=last, fusible=True))
@@ -358,7 +360,7 @@ def convolution_backward(given: dict, results: list) -> list:
         if single and part == "weight":
             reads *= math.prod(weight.shape[2:])
         writes = [(number(out), extent(out))]
-        name = f"convolution_backward ({part})"
+        name = f"convolution_backward ({'depthwise ' * single}{part})"
         count, by = (flops, unit) if other is not None else (0, "")
         works.append(Work(name, reads, writes, count, by, last))
         if turned and other is not None and not last:

@@ -58,8 +58,8 @@ def lines():
 
 
 def held_lines():
-    """The rows of the second table there: kinds of use, both sets."""
-    for name, second in (("first", 0), ("second", 1)):
+    """The rows of the second table there: kinds of use, each set."""
+    for second, name in enumerate(("first", "second", "third")):
         kinds = {forecasts.held_kind(r) for r in forecasts.held_rows() if r["second"] == second}
         for kind in [None, *sorted(kinds)]:
             s = held(second, kind)
@@ -101,22 +101,23 @@ def held(second, kind=None):
         ("batch 1", 0.6),
         ("decode", 0.8),
         ("training", 0.8),
-        ("several GPUs", 0.7),
-        ("compiled", 0.7),
+        ("several GPUs", 0.79),
+        ("compiled", 0.8),
     ],
 )
 def test_stored_points_of_each_kind_of_use_are_near(kind, least):
     """Else the promise would hold only where its authors looked."""
-    assert all(
-        held(each, kind)["within_1_5"] >= least for each in (0, 1) if each == 0 or kind != "decode"
-    )
+    for second in (0, 1):
+        if second == 0 or kind != "decode":
+            assert held(second, kind)["within_1_5"] >= least
 
 
 def test_the_range_holds_the_points_of_each_set():
     """Else "in the range" would be a word."""
-    for second in (0, 1):
+    for second, points in enumerate((300, 300, 130)):
         found = held(second)
-        assert found["points"] >= 300 and found["in_range"] >= 0.85
+        assert found["points"] >= points and found["in_range"] >= 0.9
+        assert second == 2 or found["within_1_5"] >= 0.8  # in the third the CPU decides
 
 
 def test_a_token_of_text_is_forecast_anew_as_stored():

@@ -17,7 +17,8 @@ def cases() -> Iterator[Case]:
     """The rows of the table as cases; those with the same key run the same step."""
     for row in forecasts.held_rows():
         names = "make", "network", "size", "precision", "batch", "training"
-        key = tuple(row[name] for name in names) + ("recomputed" in row["how"],)
+        again = next((way for way in ("selective", "recomputed") if way in row["how"]), "")
+        key = (*(row[name] for name in names), again)
         make = lambda key=key: MAKES[key[0]](*key[1:])  # noqa: E731
         kind = "training" if row["training"] else "inference"
         yield Case(
@@ -46,7 +47,7 @@ def vision(name, size, precision, batch, trained, again) -> Step:
                      {"depths": [3, 3, 27, 3], "hidden_sizes": [192, 384, 768, 1536]}),
         "ResNet": ("ResNetConfig", "ResNetForImageClassification", {}),
         "MobileNet": ("MobileNetV2Config", "MobileNetV2ForSemanticSegmentation",
-                      {"image_size": 513, "num_labels": 21, "output_stride": 16}),
+                      {"image_size": 513, "num_labels": 21, "output_stride": 8}),
         "Segformer": ("SegformerConfig", "SegformerForSemanticSegmentation", {"num_labels": 150}),
         "DETR": ("DetrConfig", "DetrForObjectDetection", no_weights),
         "Resnet-101": ("DetrConfig", "DetrForObjectDetection", no_weights | {"backbone": "resnet101"}),
@@ -81,18 +82,20 @@ def unet(name, size, precision, batch, trained, again) -> Step:
 
 
 def ssd(name, size, precision, batch, trained, again) -> Step:
-    """SSD300, channels last where the precision is mixed."""
+    """SSD300, trained channels last where the precision is "AMP"; inference takes each batch from the CPU, not pinned."""
     import torch
 
     from course.tools._held_nets import Detector
 
-    net, x = Detector().cuda(), torch.empty(batch, 3, size, size, device="cuda")
-    if precision == "AMP":
-        net, x = (each.to(memory_format=torch.channels_last) for each in (net, x))
-    mixed = lambda: torch.autocast("cuda", torch.float16, precision == "AMP")  # noqa: E731
+    net, x = Detector().cuda(), torch.empty(batch, 3, size, size)
+    mixed = lambda: torch.autocast("cuda", torch.float16, precision.startswith("AMP"))  # noqa: E731
     if not trained:
         net.eval()
-        return _silent(lambda: net(x), mixed)
+        mean = torch.empty(1, 3, 1, 1, device="cuda")
+        return _silent(lambda: net(x.cuda().sub_(mean).div_(mean)), mixed)
+    x = x.cuda()
+    if precision == "AMP":
+        net, x = (each.to(memory_format=torch.channels_last) for each in (net, x))
     return _trained(
         net, lambda: Detector.loss(net(x)), torch.optim.SGD(net.parameters(), 0.1, 0.9), mixed
     )
@@ -185,7 +188,7 @@ def gpt(name, size, precision, batch, trained, again) -> Step:
     with torch.device("meta"):
         net = Decoder(name.split(",")[0])
     net = net.to_empty(device="cuda").cuda()
-    net = recomputed(net) if again else net
+    net = recomputed(net, again == "selective") if again else net
     words = torch.zeros(batch, size, dtype=torch.long, device="cuda")
     update = None if "accumulated" in name else torch.optim.AdamW(net.parameters(), fused=True)
     mixed = lambda: torch.autocast("cuda", torch.bfloat16)  # noqa: E731
@@ -194,6 +197,34 @@ def gpt(name, size, precision, batch, trained, again) -> Step:
         return torch.nn.functional.cross_entropy(net(words).flatten(0, 1), words.flatten())
 
     return _trained(net, loss, update, mixed)
+
+
+def kernelbench(name, size, precision, batch, trained, again) -> Step:
+    """A network of torchvision's whose norms take their statistics from the batch."""
+    import torch
+
+    net, x = _torchvision(name), torch.empty(batch, 3, size, size, device="cuda")
+    return _silent(lambda: net(x))
+
+
+def torchvision(name, size, precision, batch, trained, again) -> Step:
+    """A network of torchvision's, all of it in one precision, with its images from the CPU; training without an update."""
+    import torch
+
+    dtype = torch.half if precision == "FP16" else torch.float
+    net, x = _torchvision(name).to(dtype), torch.empty(batch, 3, size, size, dtype=dtype)
+    if not trained:
+        net.eval()
+        return _silent(lambda: net(x.cuda()))
+    labels = torch.zeros(batch, dtype=torch.long, device="cuda")
+    return _trained(net, lambda: torch.nn.functional.cross_entropy(net(x.cuda()), labels), None)
+
+
+def _torchvision(name):
+    import torch
+
+    with torch.device("meta"):
+        return import_module("torchvision.models").get_model(name).to_empty(device="cuda").cuda()
 
 
 def _silent(run: Callable, mixed: Callable = nullcontext) -> Step:
@@ -225,4 +256,5 @@ def _trained(net, loss: Callable, update: Any, mixed: Callable = nullcontext) ->
 
 MAKES: dict[str, Callable] = {
     "images": images, "vision": vision, "unet": unet, "ssd": ssd, "bert": bert, "decode": decode, "gpt": gpt,
+    "kernelbench": kernelbench, "torchvision": torchvision,
 }  # fmt: skip

@@ -146,8 +146,10 @@ def held_report(rows: list[dict[str, Any]]) -> str:
     """The held-back points by set and kind of use, then by table and kind."""
     lines = [f"{'':34}points median  ≤1.5×  range  too fast : too slow  width of the range"]
     for title, key in (
-        ("first set", lambda r: "" if r["second"] else forecasts.held_kind(r)),
-        ("second set", lambda r: forecasts.held_kind(r) if r["second"] else ""),
+        *(
+            (name, lambda r, which=which: forecasts.held_kind(r) * (r["second"] == which))
+            for which, name in enumerate(forecasts.SETS)
+        ),
         ("by table", lambda r: f"{r['source']}, {forecasts.held_kind(r)}"),
     ):
         chosen = [row for row in rows if key(row)]

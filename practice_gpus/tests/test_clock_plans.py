@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 import torch
@@ -201,8 +202,8 @@ def test_what_only_the_update_holds_is_divided_with_its_state(gpus):
     one = gpus.forecast(lambda: step(16))
     assert one.state.temporary > 0.9 * one.state.parameters
     sharded = one.on(gpus=64, plan="fsdp").rank_bytes
-    kept = one.state.parameters + one.state.gradients + one.state.optimizer
-    assert sharded < one.state.passes - kept + 0.15 * one.peak_bytes
+    kept = one.state.parameters + one.state.optimizer
+    assert one.state.passes - kept < sharded < one.state.passes - kept + 0.1 * one.peak_bytes
     assert one.on(gpus=64, plan="ddp").rank_bytes > one.peak_bytes
 
 
@@ -346,6 +347,34 @@ def test_adapters_few_bits_and_recomputing_save_what_they_save():
         weights * 11 / 16, rel=0.15
     )  # 4 bits and a scale, one layer widened
     assert peak(lambda m: recomputed(lora(m))) < adapted
+
+
+def test_selective_checkpointing_keeps_attention_and_every_second_product():
+    """Else what torchtitan does by default would be forecast as if nothing, or everything, were computed again."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.into, self.out = nn.Linear(512, 1536), nn.Linear(512, 512)
+
+        def forward(self, x):
+            q, k, v = (each[:, None] for each in self.into(x).chunk(3, -1))
+            return self.out(F.scaled_dot_product_attention(q, k, v)[:, 0]).relu()
+
+    def names(prepare):
+        with practice_gpus(1, card="T4", values=False) as gpus:
+            model = nn.Module()
+            model.blocks = nn.ModuleList([Block()])
+            prepare(model.cuda())
+            x = torch.empty(8, 256, 512, device="cuda", requires_grad=True)
+            step = gpus.forecast(lambda: model.blocks[0](x).sum().backward())
+            return Counter(kernel.name for kernel in step.kernels)
+
+    once, again = names(lambda m: m), names(recomputed)
+    kept = names(lambda m: recomputed(m, selective=True))
+    attention = "scaled_dot_product_attention"
+    assert (once["addmm"], again["addmm"], kept["addmm"]) == (2, 4, 3)
+    assert (once[attention], again[attention], kept[attention]) == (1, 2, 1)
 
 
 def test_few_bits_are_for_all_layers_and_adapters_for_those_named():

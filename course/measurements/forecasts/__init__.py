@@ -12,6 +12,7 @@ from typing import Any
 
 FILE = Path(__file__).parent / "scoreboard.json"
 HELD = Path(__file__).parent / "held_back.json"
+SETS = ("first set", "second set", "third set")  # of the held-back rows
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Point:
 def held_rows() -> list[dict[str, Any]]:
     """Measured steps of people's kinds of use, one dict each, with their forecasts if those are stored.
 
-    ``second``: of the tables that no earlier rule was chosen by. ``how``: compiled, as one graph, or by a plan. Not blind: what
+    ``second``: 1 of tables that no earlier rule was chosen by, 2 of tables that were stored after the last rule. ``how``: compiled, as one graph, or by a plan. Not blind: what
     the CPU takes (`clock.cpu`) is from transformers' table too, and the rules of compiled steps and of small sums were mended
     after decode, `torchao` and `timm-compiled` had been looked at.
     """

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+PRODUCTS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
 class Adapted(nn.Module):
@@ -78,9 +86,10 @@ def lora(model: nn.Module, rank: int = 8, bits: int = 16, names: tuple[str, ...]
     return model
 
 
-def recomputed(model: nn.Module) -> nn.Module:
+def recomputed(model: nn.Module, selective: bool = False) -> nn.Module:
     """``model``, in place: each block of its lists keeps only its input, and is computed again in the backward pass.
 
+    ``selective``: attention and every second product are kept, too, as torchtitan does by default.
     Blocks are what a ModuleList holds, of nested ones the outer. Raises TypeError or ValueError, which name the argument.
     """
     lists = [path for path, each in _modules(model) if isinstance(each, nn.ModuleList)]
@@ -89,7 +98,7 @@ def recomputed(model: nn.Module) -> nn.Module:
         raise ValueError("model: it has no ModuleList, whose blocks could be computed again")
     for path in outer:
         for block in model.get_submodule(path):
-            block.forward = _checkpointed(block.forward)
+            block.forward = _checkpointed(block.forward, selective)
     return model
 
 
@@ -99,5 +108,23 @@ def _modules(model):
     return list(model.named_modules())
 
 
-def _checkpointed(forward):
-    return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **kwargs)
+def _checkpointed(forward, selective):
+    more = {"context_fn": _contexts} if selective else {}
+    return lambda *args, **kwargs: checkpoint(forward, *args, use_reentrant=False, **more, **kwargs)
+
+
+def _contexts():
+    """What selective checkpointing does with each operator, counted anew in both passes."""
+    counts: Counter = Counter()
+
+    def policy(context, func, *args, **kwargs):
+        name = func.overloadpacket.__name__
+        if "scaled_dot_product" in name:
+            return CheckpointPolicy.MUST_SAVE
+        if name not in PRODUCTS:
+            return CheckpointPolicy.PREFER_RECOMPUTE
+        counts[context.is_recompute] += 1
+        kept = counts[context.is_recompute] % 2
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from practice_gpus.cards import COMPUTE, MEMORY, Card
 from practice_gpus.clock.log import Reduce
 from practice_gpus.clock.work import Work
@@ -17,6 +19,15 @@ WATTS = 75
 FULL = 3
 CONVOLUTION = 0.5
 ATTENTION = 0.45
+# A product's result is computed in tiles, each by one SM, wave after wave: the last wave, or the only one, may leave SMs idle
+# (NVIDIA, Matrix Multiplication Background, "Wave Quantization"; 128 × 64 is the middle of its list of tiles). float32 of 1024³
+# reaches 0.58 of what that of 8192³ does on an A100's 108 SMs, 0.81 on an H20's 78, all of it on an RTX 4090's 128 (the table
+# matmul_sizes); 128 tiles give 0.59, 0.82 and 1. A sum that is longer than the result is wide is split among SMs.
+TILE = 128 * 64
+RESULT = {"fp64": 8, "fp32": 4, "tf32": 4, "int8": 4}  # bytes of a result; 2 of the others
+# A depthwise convolution loads a number for each element of its filter. Share of the float32 peak: 0.12 on an H100 (5 × 5 in
+# float16, pytorch/pytorch#125362); older ones reach less, on an A100 0.06 to 0.08 (3 × 3, PyTorch 1.12, #18631).
+DEPTHWISE = 0.12
 # Products on AMD's cards: 668 of 1,307 TFLOP/s on an MI300X (mamf-finder of stas00/ml-engineering@744d01e).
 AMD = 0.51
 
@@ -43,7 +54,22 @@ def reached(work: Work, card: Card) -> float:
     if card.peak(work.unit) > FULL * card.peak("fp32"):
         kinds = {"convolution": CONVOLUTION, "attention": ATTENTION}
         share = min([share, *(most for kind, most in kinds.items() if kind in work.name)])
+    if "depthwise" in work.name:
+        share = DEPTHWISE
+    elif "attention" not in work.name:
+        share *= filled(work, card)
     return share * sustained(card)
+
+
+def filled(work: Work, card: Card) -> float:
+    """The share of the card's SMs that the tiles of a product's result keep busy."""
+    result = sum(size for _, size in work.writes[:1]) / RESULT.get(work.unit, 2)
+    if not result:
+        return 1.0
+    inner = work.flops / 2 / result
+    tiles = math.ceil(result / TILE) * max(1, int(inner / math.sqrt(result)))
+    multiprocessors = card.device[2]
+    return tiles / (math.ceil(tiles / multiprocessors) * multiprocessors)
 
 
 def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, float]:

@@ -79,7 +79,10 @@ class Plan:
         gathered = 2 * state.parameters // UNITS if self.name == "fsdp" else 0
         if state.temporary and self.name in ("zero1", "zero2", "fsdp"):  # each updates its share
             spared = state.temporary - state.temporary // self.gpus
-            return max(peak - saved - spared, state.passes - saved + gathered)
+            # gradients: when activations are at their peak, there are none to share yet
+            gone = state.gradients - state.gradients // self.gpus if self.name != "zero1" else 0
+            saved -= gone
+            return max(peak - saved - gone - spared, state.passes - saved + gathered)
         buckets = state.gradients if self.name == "ddp" else 0  # gradients are copied there
         return peak - saved + gathered + buckets
 

@@ -324,7 +324,7 @@ def convolution(name: str, given: dict, out: torch.Tensor) -> list:
     last = is_channels_last(out)
     reads = [(number(x), extent(x)), (number(weight), extent(weight))]
     writes = [(number(out), extent(out))]
-    works = [Work(name, reads, writes, flops, unit, last)]
+    works = [Work(f"{name} (depthwise)" if single else name, reads, writes, flops, unit, last)]
     bias = given.get("bias")
     if bias is not None and not single:
         works.append(Work("add_ (bias)", writes, writes, channels_last=last, fusible=True))
@@ -360,7 +360,7 @@ def convolution_backward(given: dict, results: list) -> list:
         if single and part == "weight":
             reads *= math.prod(weight.shape[2:])
         writes = [(number(out), extent(out))]
-        name = f"convolution_backward ({part})"
+        name = f"convolution_backward ({'depthwise ' * single}{part})"
         count, by = (flops, unit) if other is not None else (0, "")
         works.append(Work(name, reads, writes, count, by, last))
         if turned and other is not None and not last:

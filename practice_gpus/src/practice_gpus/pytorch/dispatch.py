@@ -354,7 +354,8 @@ def shown(machine, dispatch, mode, func, kinds, args=(), kwargs=None):
     if not any(isinstance(each, DispatchMode) for each in _get_current_dispatch_mode_stack()):
         return dispatch(mode, func, kinds, args, kwargs or {})
     kwargs = labeled(machine, func, args, kwargs)
-    with torch._C._EnableTorchFunction(), machine.functions.seeing():
+    functions = machine.functions
+    with torch._C._EnableTorchFunction(), functions.seeing(), functions.handing(func):
         return dispatch(mode, func, kinds, args, kwargs or {})
 
 

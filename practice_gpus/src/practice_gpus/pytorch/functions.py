@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -48,6 +49,7 @@ POWERS = (
     "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
     "size of{}"
 )
+HANDED = threading.local()  # func: the operator that a user's mode has
 OF_THE_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 ATTENTION = "__scaled_dot_product_efficient_attention"
 OUT_TYPE = "device type {} does not match device type of out parameter ({})"
@@ -153,6 +155,15 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
         if not self.on or self in _get_current_function_mode_stack():
             return contextlib.nullcontext()
         return self
+
+    @contextlib.contextmanager
+    def handing(self, func: Any) -> Iterator[None]:
+        """A user's mode is handed an operator, and may call it."""
+        before, HANDED.func = getattr(HANDED, "func", None), func
+        try:
+            yield
+        finally:
+            HANDED.func = before
 
     def around(self, hook: Callable) -> Callable:
         """``hook``, such as that for a saved tensor, with the mode on."""
@@ -386,7 +397,9 @@ class FunctionMode(TensorMethods, TorchFunctionMode):
 
     def of_the_cpu(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Attention of the CPU's own, called by its name, or by PyTorch for queries on the CPU."""
-        if any(self.machine.place(x) is not None for x in tensors((*args, *kwargs.values()))):
+        own = func is not None and func is getattr(HANDED, "func", None)
+        placed = (self.machine.place(x) is not None for x in tensors((*args, *kwargs.values())))
+        if not own and any(placed):
             raise NotImplementedError(NO_KERNEL.format(OF_THE_CPU.default.name(), "CUDA"))
         return func and func(*args, **kwargs)
 

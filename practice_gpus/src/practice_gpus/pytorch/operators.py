@@ -49,13 +49,13 @@ WAITS = {
 }
 
 
-def compares(x: T, other: T) -> int:
+def compares(x: torch.Tensor, other: torch.Tensor) -> int:
     """``equal`` looks at numbers where sizes are the same and the memory is not."""
     places = [(t.data_ptr(), t.stride()) for t in (x, other)]
     return int(x.size() == other.size() and places[0] != places[1])
 
 
-def pseudo_inverse(x: T, *rest: Any, hermitian: bool = False, **options: Any) -> int:
+def pseudo_inverse(x: torch.Tensor, *rest: Any, hermitian: bool = False, **options: Any) -> int:
     """By ``eigh``, or by ``svd``."""
     return 1 if hermitian or True in rest else 2
 

@@ -81,6 +81,15 @@ def draw_race(rates):
     return _draw_squares(squares | _published(CARDS), next(iter(rates)), sources)
 
 
+def compare_race(rates):
+    """Return what `reveal` takes: how many of this machine's CPU equal an RTX 4090, and all throughputs as areas."""
+    first, rate = next(iter(rates.items()))
+    card = _published(CARDS)[CARDS["RTX 4090"]]
+    (desktop,) = _published(CPUS).values()
+    because = f"It would take {plots.number(card / desktop, 2)} of a fast desktop CPU, the Core i9."
+    return {"actual": card / rate, "because": because, "figure": draw_race(rates)}
+
+
 def _published(names):
     """Return {label: TFLOP/s in float32} of published processors."""
     rows = measurements.published("cpus_and_gpus").rows("best", dtype="float32")

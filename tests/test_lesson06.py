@@ -1,5 +1,6 @@
 """Lesson 06: buckets travel while backward runs, and the figures say what their bars show."""
 
+import json
 import re
 
 import pytest
@@ -75,23 +76,36 @@ def test_the_explorer_of_buckets_says_what_its_bars_show():
 
 
 def test_over_the_network_the_best_buckets_are_neither_the_smallest_nor_all_in_one():
-    """The lesson says 50 MiB: with other rates its sentence would be false."""
+    """The lesson says 25 or 50 MiB: with other rates its sentence would be false."""
     forecast, model = data_parallel.gpt_step(1)
     begin, end = data_parallel.backward_ms(forecast.on("H100 SXM"))
     late = {}
     for size in (*lesson06.BUCKETS, 1000):
         sent = data_parallel.all_reduces(model, begin, end, size * data_parallel.MIB, 32, "network")
         late[size] = sent[-1][1] - end
-    assert min(late, key=late.get) == 50
+    assert sorted(sorted(late, key=late.get)[:2]) == [25, 50]
+    assert all(f"{late[size]:.0f}" == "1" for size in (25, 50))
     assert late[5] > 10 * late[50] and late[1000] > 2 * late[50]
 
 
 def test_the_page_before_shows_two_ways_and_lets_one_choose_the_link():
-    """Page 06 asks to choose PCIe, and says what sticks out there: the bars must be those of the chosen link."""
+    """Page 06 asks to choose PCIe: an all-reduce of 24 ms, of which no more than backward hides may be missing."""
     chart = lesson06.draw_overlap([25])
     assert [p["name"] for p in chart.spec["params"]] == ["link"]
     rows = [line.split(",") for line in chart.spec["data"]["values"].splitlines()[1:]]
     assert {row[1] for row in rows} == {"0", "1"}
     late = [max(float(row[5]) for row in rows if row[:2] == ["2", lane]) for lane in "01"]
-    end = next(float(row[5]) for row in rows if row[3] == "1")
-    assert [round(each - end) for each in late] == [24, 17]
+    begin, end = next((float(row[4]), float(row[5])) for row in rows if row[3] == "1")
+    assert round(late[0] - end) == 24 and end - begin < 24
+    assert late[1] - end > 12  # most of it
+
+
+@pytest.mark.parametrize("sizes", [lesson06.BUCKETS, [25]])
+def test_the_axis_shows_the_end_of_the_last_all_reduce_with_room_for_its_words(sizes):
+    """What is exposed lies at the right end; cut off there, the figure hides its subject."""
+    spec = lesson06.draw_overlap(sizes).spec
+    rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
+    shown = spec["encoding"]["x"]["scale"]["domainMax"]["expr"]
+    for way, axis in enumerate(json.loads(shown.split("[indexof")[0])):
+        last = max(float(row[5]) for row in rows if row[0] == str(way))
+        assert last * 1.15 < axis

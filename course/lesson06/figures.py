@@ -22,30 +22,35 @@ def _found():
     x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
     parts = (slice(0, 3), slice(3, 6), slice(0, 6))
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
-    return [torch.autograd.grad(loss, model[0].bias)[0][0].item() for loss in losses]
+    return [torch.autograd.grad(loss, model[0].bias)[0][7].item() for loss in losses]
+
+
+def _signed(number):
+    return f"{number:+.4f}".replace("-", "−")
 
 
 def first_picture():
     """Return (Figure, alternative text): one batch through two GPUs, and through one whose gradient is asked for."""
     first, second, _ = _found()
     title = "Half a batch each, two gradients. What would the whole batch give?"
-    figure, axes = _split(title, (f"{first:+.4f}", f"{second:+.4f}", "?"))
+    figure, axes = _split(title, (_signed(first), _signed(second), "?"))
     _note(axes, 57, 36, "one number of the gradient")
-    alt = f"A batch of six samples. GPU 0 takes three and finds a gradient of {first:+.4f}, GPU 1 the others and "
-    return figure, f"{alt}{second:+.4f}. What one GPU finds with all six is a question mark."
+    alt = f"A batch of six samples. GPU 0 takes three and finds a gradient of {_signed(first)}, GPU 1 the others and "
+    return figure, f"{alt}{_signed(second)}. What one GPU finds with all six is a question mark."
 
 
 def draw_mean():
     """Return (Figure, sentence): the mean of both halves' gradients beside that of the whole batch."""
     first, second, whole = _found()
     title = "The mean of the two gradients is the whole batch's"
-    figure, axes = _split(title, [f"{number:+.4f}" for number in (first, second, whole)])
+    figure, axes = _split(title, [_signed(number) for number in (first, second, whole)])
     for middle, end in ((31, 27.5), (20, 23.5)):
         axes.annotate("", (73, end), (67.5, middle), arrowprops=_look(plots.COMM))
-    _box(axes, "mean", 73, 25.5, 15, plots.COMM)
-    axes.text(89, 25.5, f"{(first + second) / 2:+.4f}", va="center", fontsize=11, color=plots.COMM)
+    _box(axes, "mean", 73, 25.5, 11, plots.COMM)
+    axes.annotate("", (88, 25.5), (84, 25.5), arrowprops=_look(plots.COMM))
+    axes.text(89, 25.5, _signed((first + second) / 2), va="center", fontsize=11, color=plots.COMM)
     _note(axes, 67.5, 5, "the same number")
-    told = f"{title}: {first:+.4f} and {second:+.4f} from the halves, {whole:+.4f} from the whole."
+    told = f"{title}: {_signed(first)} and {_signed(second)} from the halves, {_signed(whole)} from the whole."
     return figure, told
 
 
@@ -93,11 +98,14 @@ PARTS = (plots.GREENS[2], plots.GPU, plots.COMM)  # forward, backward, all-reduc
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
 WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
-MEASURED_ON = ("8 H200s", "32 B200s", "RTX 4090s with a patched driver")  # all-reduces, by way
-LINKS = [f"{way.split()[0]}: {cards}" for way, cards in zip(WAYS, MEASURED_ON, strict=True)]
-SHOWN = (15, 18, 40)  # ms, by way; what takes longer runs out of the chart
+LINKS = ("NVLink", "network", "PCIe")  # by way
+RATES = (
+    "forward and backward: our forecast for an H100 with one text of 1,024 tokens",
+    "all-reduces: as measured on 8 H200s (NVLink), 32 B200s (network), RTX 4090s with a patched driver (PCIe)",
+)
 BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
+HIGH = 2.5  # of a lane, in the chart's rows
 
 
 def draw_overlap(sizes=BUCKETS):
@@ -109,107 +117,121 @@ def draw_overlap(sizes=BUCKETS):
     begin, end = backward_ms(forecast.on("H100 SXM"))
     names = LANES[len(sizes) == 1 :]
     lanes = [(0, 0), (0, 1e9), *((size, size * MIB) for size in sizes)][len(sizes) == 1 :]
-    rows, told = [], Texts()
+    rows, told, last = [], Texts(), [0.0] * len(WAYS)
     for way, (link, gpus) in enumerate(WAYS.items()):
         for number, (bucket, size) in enumerate(lanes):
             lane = min(number, len(names) - 1)
             sent = all_reduces(model, begin, end, size, gpus, link)
-            late = max(0, sent[-1][1] - end)
-            words = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {late:.1f} ms exposed"
-            words += ", beyond this axis" * (sent[-1][1] > SHOWN[way])
-            bars = [(0, 0, begin), (1, begin, end), *((2, *each) for each in cut(sent, end))]
+            done = sent[-1][1]
+            last[way] = max(last[way], done)
+            bars = [(0, 0, begin), (1, begin, end), (5, end, done)]
+            bars += [(2, *each) for each in cut(sent, end)]
             rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
-            rows.append((way, lane, bucket, 3, 0, 0, told.index(words)))
-    title = "351 MB of gradients: what sticks out after backward is exposed (forecast)"
+            words = (
+                f"{done - end:.1f} ms exposed",
+                f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}",
+            )
+            for part, text in enumerate(words, 3):
+                rows.append((way, lane, bucket, part, round(done, 2), 0, told.index(text)))
+    title = "351 MB of gradients: what travels after backward is exposed (forecast)"
     shown = [row for row in rows if row[0] == 0 and row[2] in (0, 25)]
-    said = [[*told.places][row[6]] for row in shown if row[3] == 3]
-    alt = "; ".join(map(": ".join, zip(names, said, strict=True)))
-    spec = _overlap_chart(rows, end, title, told, sizes, names)
-    return vega.Chart(spec, _overlap_still(shown, title, said, names), f"Over NVLink, {alt}.")
+    said = [[*told.places][row[6]] for row in shown if row[6] >= 0]
+    alt = zip(names, said[1::2], said[::2], strict=True)
+    alt = "; ".join(f"{name}: {count}, {late}" for name, count, late in alt)
+    axis = [round(1.2 * each, 1) for each in last]  # with room for the words
+    spec = _overlap_chart(rows, (begin, end), title, told, sizes, names, axis)
+    still = _overlap_still(shown, title, [*told.places], names, axis[0])
+    return vega.Chart(spec, still, f"Over NVLink, {alt}.")
 
 
-def _overlap_chart(rows, end, title, told, sizes, names):
-    exposed = f"datum.p == 2 && datum.b > {end - 0.01}"
-    radios = (("link", LINKS, LINKS[0], "link "), ("bucket", [*sizes], 25, "bucket, MiB "))
-    radios = radios[: 1 + (len(sizes) > 1)]
-    bucket = "bucket" if len(sizes) > 1 else "25"
-    chosen = (
-        f"indexof({json.dumps(LINKS)}, link) == datum.w && indexof([0, {bucket}], datum.k) >= 0"
+def _overlap_chart(rows, backward, title, told, sizes, names, axis):
+    begin, end = backward
+    several = len(sizes) > 1
+    radios = (
+        ("link", LINKS, LINKS[0], "if the link is "),
+        ("bucket", [*sizes], 25, "bucket, MiB "),
     )
-    labels = f"{json.dumps([*names[:-1], 'in buckets'])}[floor(datum.value / 3)]"
-    axis = {
-        "values": [1, 4, 7][: len(names)],
-        "labelExpr": labels,
+    place = f"indexof({json.dumps(LINKS)}, link)"
+    bucket = "bucket" if several else "25"
+    labels = [*names[:-1], "in buckets" if several else names[-1]]
+    down = {"type": "quantitative", "scale": {"domain": [HIGH * len(names), 0], "nice": False}}
+    down["axis"] = {
+        "values": [HIGH * (lane + 0.5) for lane in range(len(names))],
+        "labelExpr": f"{json.dumps(labels)}[floor(datum.value / {HIGH})]",
         "grid": False,
         "domain": False,
         "title": None,
     }
-    down = {
-        "type": "quantitative",
-        "axis": axis,
-        "scale": {"domain": [3 * len(names), 0], "nice": False},
-    }
-    shown = {"expr": f"{json.dumps(SHOWN)}[indexof({json.dumps(LINKS)}, link)]"}
-    scale = {"domainMin": 0, "domainMax": shown, "nice": False}
-    ms = {"type": "quantitative", "title": "ms", "scale": scale}
+    scale = {"domainMin": 0, "domainMax": {"expr": f"{json.dumps(axis)}[{place}]"}, "nice": False}
+    ms = {"type": "quantitative", "title": ["ms", *RATES], "scale": scale, "axis": {"grid": False}}
     color = {"field": "p", "type": "nominal", "legend": None}
-    color["scale"] = {"domain": [0, 1, 2], "range": [*PARTS]}
-    texts = {"type": "text", "align": "left", "fontSize": 12, "dx": 5}
+    color["scale"] = {"domain": [0, 1, 2, 5], "range": [*PARTS, plots.COMM]}
+    ends = "backward" if several else f"backward, {end - begin:.0f} ms"
+    filled = [("datum.p == 5", 0.2), (f"datum.p == 2 && datum.b > {end - 0.01}", 0.5)]
     return {
         "title": {"text": title},
         "params": [
             {"name": n, "value": start, "bind": {"input": "radio", "options": of, "name": label}}
-            for n, of, start, label in radios
+            for n, of, start, label in radios[: 1 + several]
         ],
         **csv("w,l,k,p,b,e,t", rows),
         "transform": [
-            {"filter": chosen},
+            {"filter": f"{place} == datum.w && indexof([0, {bucket}], datum.k) >= 0"},
             *calculate(
-                top="3 * datum.l + 0.2 + 0.9 * (datum.p == 3 ? 2.1 : datum.p == 2 ? 1 : 0)",
-                bottom="datum.top + 0.8",
-                middle="datum.top + 0.4",
-                words=f"datum.p < 2 ? ['forward', 'backward'][datum.p] : {told.list}[datum.t]"
-                f" + ', at the rates of ' + {json.dumps(MEASURED_ON)}[datum.w]",
+                top=f"{HIGH} * datum.l + 0.25 + (datum.p == 2 || datum.p == 4 ? 1.05 : 0)",
+                bottom="datum.top + (datum.p == 5 ? 2 : 0.95)",
+                middle="datum.top + 0.5",
+                words=f"datum.p < 2 ? ['forward', '{ends}'][datum.p] : {told.list}[datum.t]",
             ),
         ],
         "width": 860,
-        "height": 90 * len(names),
+        "height": 72 * len(names),
         "encoding": {"x": {"field": "b", **ms}},
         "layer": [
             {
-                "transform": [{"filter": "datum.p < 3"}],
-                "mark": {"type": "rect", "strokeWidth": 1, "clip": True},
+                "transform": [{"filter": "datum.t < 0"}],
+                "mark": {"type": "rect", "strokeWidth": 1},
                 "encoding": {
                     "x2": {"field": "e"},
                     "y": {"field": "top", **down},
                     "y2": {"field": "bottom"},
                     "fill": color,
                     "stroke": color,
-                    "fillOpacity": {"condition": {"test": exposed, "value": 0.5}, "value": 0.1},
+                    "strokeOpacity": {
+                        "condition": {"test": "datum.p == 5", "value": 0},
+                        "value": 1,
+                    },
+                    "fillOpacity": {
+                        "condition": [{"test": test, "value": value} for test, value in filled],
+                        "value": 0.1,
+                    },
                 },
             },
             {
-                "transform": [{"filter": "datum.p != 2"}],
-                "mark": texts,
+                "transform": [{"filter": "datum.p < 2 || datum.t >= 0"}],
+                "mark": {"type": "text", "align": "left", "fontSize": 11.5, "dx": 3},
                 "encoding": {"y": {"field": "middle", **down}, "text": {"field": "words"}},
             },
         ],
     }
 
 
-def _overlap_still(rows, title, told, names):
-    unit = f"ms, over the NVLink of {MEASURED_ON[0]}"
-    figure, axes = plots.new_figure(title, unit, size=(7.3, 0.8 + 0.7 * len(names)))
-    for _, lane, _, part, begin, end, _ in rows:
-        place = lane + (0.17 if part == 2 else -0.17)
-        if part < 3:
+def _overlap_still(rows, title, told, names, right):
+    unit = f"ms, over NVLink\n{RATES[0]}\n{RATES[1].partition(' (')[0]}"
+    figure, axes = plots.new_figure(title, unit, size=(7.3, 1.1 + 0.7 * len(names)))
+    axes.xaxis.label.set_fontsize(8.5)
+    for _, lane, _, part, begin, end, text in rows:
+        place = lane + (0.17 if part in (2, 4) else -0.17)
+        if part == 5:
+            axes.barh(lane, end - begin, 0.68, begin, color=PARTS[2], alpha=0.2)
+        elif part < 3:
             axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-    rows = zip(names, told, strict=True)
-    names = [f"{lane}\n{words.split(', ', 1)[1]}" for lane, words in rows]
-    axes.set(xlim=(0, SHOWN[0]))
+        words = ("forward", "backward")[part] if part < 2 else told[text] if text >= 0 else ""
+        axes.text(begin + 0.1, place, words, va="center", fontsize=8.5, color=plots.INK)
+    axes.set(xlim=(0, right))
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.grid(False, axis="y")
+    axes.grid(False)
     return figure
 
 

@@ -144,7 +144,7 @@ def test_the_report_has_the_weekend_version_beside_the_port(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     ex.report(ex.SOLUTION)
     page = Path(ex.PAGE).read_text(encoding="utf-8")
-    assert "272 → 69.9" in page and "before" in page and "forecast" in page
+    assert "272 → 70" in page and "before" in page and "forecast" in page
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def show_before_and_after(before, after):
     waits, elsewhere = (plots.number(ms, 1 + (ms > 10)) for ms in saved)
     title = f"Forecast: waiting less saves {waits} ms, preparing on the GPU {elsewhere} ms"
     both = plots.number(before.ms - after.ms, 2)
-    alt = f"{title}, both {both}. At first, the GPU has nothing to do between the batches; then it has."
+    alt = f"{title}, both {both}. At first, the GPU has nothing to do between the batches. Then Python launches without a stop, and its launches set the pace."
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)
 
 

@@ -75,8 +75,9 @@ def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False)
         before = room.get((lane, label), (0, 0))
         if end - start > 1.2 * (before[1] - before[0]):
             room[lane, label] = (start, end)
-    for (lane, label), (start, end) in room.items():
-        dark = hollow or COLORS.get(label) == plots.WAIT
+    for (lane, kind), (start, end) in room.items():
+        label = "kernels and gaps" if hollow and kind == "kernels" else kind  # joined above
+        dark = hollow or COLORS.get(kind) == plots.WAIT
         inside = {"ha": "center", "va": "center", "color": plots.INK if dark else "white"}
         if end - start > 0.0125 * len(label) * whole:
             axes.text((start + end) / 2, lane, label, fontsize=9, **inside)

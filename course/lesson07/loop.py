@@ -44,9 +44,13 @@ def lay_out(work: Iterable) -> tuple[list[Span], float]:
 
 
 def forecast_spans(forecast: Any) -> list[Span]:
-    """Spans (lane, label, start, end) in ms of a forecast's queue, the CPU first; neighbors of one kind are joined."""
+    """Spans (lane, label, start, end) in ms of a forecast's queue, the CPU first; neighbors of one kind are joined.
+
+    A lane whose joined kernels run for less than 90% of their spans says so: "kernels and gaps".
+    """
     labels = {"cpu": "prepare images", "launch": "launch kernels"}
     lanes: dict[str, list[Span]] = {}
+    ran: dict[str, float] = {}  # lane: ms in which its kernels run
     for span in forecast.queue.spans:
         label = "copy" if span.bound == "copy" else "kernels"
         lane = "GPU"
@@ -56,9 +60,18 @@ def forecast_spans(forecast: Any) -> list[Span]:
             lane = "GPU, 2nd stream"
         own = lanes.setdefault(lane, [])
         start, end = 1e3 * span.start, 1e3 * span.end
+        if label == "kernels":
+            ran[lane] = ran.get(lane, 0) + end - start
         if own and own[-1][1] == label and start - own[-1][3] < 0.1:
             start = own.pop()[2]
         own.append((lane, label, start, end))
+    for lane, ms in ran.items():
+        own = lanes[lane]
+        if ms < 0.9 * sum(end - start for _, label, start, end in own if label == "kernels"):
+            lanes[lane] = [
+                (lane, "kernels and gaps" if label == "kernels" else label, *ends)
+                for _, label, *ends in own
+            ]
     return [span for lane in sorted(lanes) for span in lanes[lane]]
 
 
@@ -75,9 +88,8 @@ def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False)
         before = room.get((lane, label), (0, 0))
         if end - start > 1.2 * (before[1] - before[0]):
             room[lane, label] = (start, end)
-    for (lane, kind), (start, end) in room.items():
-        label = "kernels and gaps" if hollow and kind == "kernels" else kind  # joined above
-        dark = hollow or COLORS.get(kind) == plots.WAIT
+    for (lane, label), (start, end) in room.items():
+        dark = hollow or COLORS.get(label) == plots.WAIT
         inside = {"ha": "center", "va": "center", "color": plots.INK if dark else "white"}
         if end - start > 0.0125 * len(label) * whole:
             axes.text((start + end) / 2, lane, label, fontsize=9, **inside)

@@ -83,7 +83,7 @@ def draw_race(rates):
 
 def compare_race(rates):
     """Return what `reveal` takes: how many of this machine's CPU equal an RTX 4090, and all throughputs as areas."""
-    first, rate = next(iter(rates.items()))
+    rate = next(iter(rates.values()))
     card = _published(CARDS)[CARDS["RTX 4090"]]
     (desktop,) = _published(CPUS).values()
     because = f"It would take {plots.number(card / desktop, 2)} of a fast desktop CPU, the Core i9."

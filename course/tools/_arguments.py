@@ -41,8 +41,10 @@ def build(text: str) -> str:
 def folder(text: str) -> Path:
     """Return the path of a folder that is there and can be written, or can be made."""
     path = Path(text)
+    if files.too_long(path):
+        raise argparse.ArgumentTypeError(f"takes a folder, and {text!r} is too long a name")
     above = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    if not above.is_dir() or not os.access(above, os.W_OK) or files.too_long(path):
+    if not above.is_dir() or not os.access(above, os.W_OK):
         raise argparse.ArgumentTypeError(f"takes a folder, and {str(above)!r} is none to write in")
     return path
 

@@ -173,12 +173,9 @@ def page(path: Path, exporter: HTMLExporter) -> str:
                 output.data = {"text/html": chart(output)}
             if KEPT in output.get("metadata", {}):
                 before.data["text/html"] = guessed(before.data["text/html"], output.metadata[KEPT])
-        if any(
-            ASKS in each.get("data", {}).get("text/html", "") for each in cell.get("outputs", [])
-        ):
-            cell.metadata.get("jupyter", {}).pop(
-                "outputs_hidden", None
-            )  # it folds its answer itself
+        if any(ASKS in output.get("data", {}).get("text/html", "") for output in shown):
+            folded = cell.metadata.get("jupyter", {})
+            folded.pop("outputs_hidden", None)  # it folds its answer itself
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
     names = {
         "metadata": {"name": title, "path": str(path.parent)},

@@ -283,7 +283,7 @@ def main(args):
     results = {"world_size": dist.get_world_size(), "backend": dist.get_backend()}
     if args.check:
         apart = gradients_apart(model, dataset, args.batch_size, device)
-        results |= {"gradients_apart": apart, "gradients_equal": apart <= 1e-9}
+        results |= {"gradients_apart": apart, "gradients_equal": apart <= 1e-12}
         results["ring_equal"] = ring_equals_all_reduce(ring, device)
     results["alone"] = speed_alone(train_step, model, dataset, args, device)
     optimizer = optimizer_of(model, args)

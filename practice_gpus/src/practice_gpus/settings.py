@@ -152,10 +152,11 @@ def can_be_written(path: Path) -> bool:
     try:
         os.lstat(half(path))
     except FileNotFoundError:
-        return os.path.isdir(path.absolute().parent) and os.access(path.absolute().parent, os.W_OK)
+        pass
     except OSError:  # such as a name that is too long
         return False
-    return True
+    folder = path.absolute().parent
+    return folder.is_dir() and os.access(folder, os.W_OK)
 
 
 def half(path: Path) -> Path:

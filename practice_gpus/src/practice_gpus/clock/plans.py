@@ -81,8 +81,7 @@ class Plan:
             spared = state.temporary - state.temporary // self.gpus
             # gradients: when activations are at their peak, there are none to share yet
             gone = state.gradients - state.gradients // self.gpus if self.name != "zero1" else 0
-            saved -= gone
-            return max(peak - saved - gone - spared, state.passes - saved + gathered)
+            return max(peak - saved - spared, state.passes - (saved - gone) + gathered)
         buckets = state.gradients if self.name == "ddp" else 0  # gradients are copied there
         return peak - saved + gathered + buckets
 

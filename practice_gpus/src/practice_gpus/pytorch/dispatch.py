@@ -307,8 +307,9 @@ class DispatchMode(TorchDispatchMode):
                 direction == "d2h" and not into and not blocking(call)
             )  # PyTorch pins the result
             machine.copied(direction, source, end, pinned)
-            for _ in PARTS.get(source.layout, direction[:1]) if blocking(call) else ():
-                machine.waits(start or end, direction)
+            if blocking(call):
+                for _ in PARTS.get(source.layout, ("itself",)):  # each tensor of a sparse one
+                    machine.waits(start or end, direction)
 
 
 def in_lists(call: Call) -> bool:

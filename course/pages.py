@@ -53,7 +53,7 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        30,
+        28,
         "Predict where tensors live, move them for good, and port someone else's code to any GPU",
     ),
     Lesson(

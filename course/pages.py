@@ -89,8 +89,8 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        26,
-        "See what fills the memory, read the message of running out, and find a leak in a snapshot",
+        22,
+        "See what fills the memory, read the message of running out, and fix a leak in a picture of it",
     ),
     Lesson(
         "05b_make_it_fit.ipynb",

@@ -10,6 +10,7 @@ import pytest
 from copies import everything
 
 from course import __main__ as door
+from course.tools import _arguments
 
 FILES = {
     "mine.txt": "precious",
@@ -137,6 +138,13 @@ def options():
         for action in parser._actions:
             if action.nargs != 0 and action.dest != "help":
                 yield name, action
+
+
+@pytest.mark.parametrize("kind", [_arguments.folder, _arguments.new_file, _arguments.own_file])
+def test_a_name_that_no_file_can_have_is_refused_at_the_door(kind):
+    """A traceback came instead of a sentence, after a page had been executed."""
+    with pytest.raises(argparse.ArgumentTypeError, match="takes a"):
+        kind("x" * 240 + ".csv")  # with what is added while it is written, more than 255
 
 
 @pytest.mark.parametrize("value", [None, "", "  "], ids=["missing", "empty", "blank"])

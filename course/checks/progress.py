@@ -56,6 +56,8 @@ RETIRED = (
     "10.kept",
     "08.clip",
     "09.tiles",
+    "quiz.05.cache",
+    "quiz.05.empty",
     "quiz.05.activations",
     "03.flat",
 )

@@ -255,8 +255,9 @@ def test_defaults_and_fallbacks_are_no_findings(write):
     """
     path = write(text)
     assert found(report(path)) == [("hard-coded", line_of(path, "return x.to"))]
-    nccl = "        def meet():\n            torch.distributed.init_process_group(backend='nccl')\n"
-    assert found(report(write(text + nccl))) == [], "a program of NCCL's needs GPUs"
+    meets = "torch.distributed.init_process_group(backend='nccl')"
+    nccl = report(write(text.rstrip() + f"\n        def meet():\n            {meets}\n"))
+    assert nccl.outcome == "done" and found(nccl) == [], "a program of NCCL's needs GPUs"
 
 
 def test_steps_end_after_the_last_line_of_the_step(write, capsys):

@@ -50,6 +50,7 @@ def names():
         "F": F,
         "x": x,
         "y": torch.rand((), device="cuda"),
+        "S": torch.eye(4).to_sparse(),
         "X": torch.rand(4, 4, device="cuda") + 4 * torch.eye(4, device="cuda"),
         "Q": torch.rand(1, 2, 4, 8, device="cuda"),
         "i": torch.arange(3, device="cuda"),

@@ -101,7 +101,7 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        27,
+        24,
         "Split a batch by hand, see when its gradients travel, and turn a script into one that runs on every GPU",
     ),
     Lesson(

@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     _notebooks.refuse_others([*targets, *shared])
     written = {target: page(path, exporter) for target, path in targets.items()}
     for target, html in written.items():
+        html = html.replace("<!-- next -->", short(neighbors(target.stem)))
         html = html.replace("<!-- neighbors -->", neighbors(target.stem))
         html = html.replace("<!-- opens -->", opens(target.stem, address))
         written[target] = addressed(html, address)
@@ -154,6 +155,11 @@ def neighbors(name: str) -> str:
     links += [to(road[at + 1], "→ ")] if at + 1 < len(road) else []
     below = [each for each in deeper if pages[name] in path and each.number[:2] == page.number]
     return "".join(f" · {link}" for link in [*links, *(to(each, "deeper: ") for each in below)])
+
+
+def short(links: str) -> str:
+    """Return `links` as the head of a page has them: their numbers alone, and their titles for who asks."""
+    return re.sub(r">([^<\d]*\d+\w?) ([^<]+)</a>", r' title="\2" aria-label="\1 \2">\1</a>', links)
 
 
 def to(lesson: Lesson, before: str) -> str:

@@ -16,7 +16,10 @@ from playwright.sync_api import sync_playwright
 from course.tools import ROOT, _notebooks
 
 FILMS = {"Light": ".github/lesson.gif", "Dark": ".github/lesson_dark.gif"}
-WINDOW = {"width": 700, "height": 620}  # so narrow that a phone, which shows 360 of its pixels, can be read
+WINDOW = {
+    "width": 700,
+    "height": 620,
+}  # so narrow that a phone, which shows 360 of its pixels, can be read
 WIDTH, HEIGHT = 580, 420  # of what is seen, in pixels of the page
 STORED = 1160  # pixels of the film's width, for a good screen
 COLORS = 96
@@ -90,8 +93,8 @@ def record(page):
     film.shoot(1.8)
     run(page, setup)
     run(page, guess)
-    page.evaluate(SHOW, [guess, 8])
-    film.shoot(1.5)
+    page.evaluate(SHOW, [guess, 120])
+    film.shoot(1.8)
     choices = page.locator(".course-goes-on").first.locator("input[type=radio]")
     assert page.locator(".course-goes-on input:checked").count() == 0, "guessed before it began"
     for choice in range(3):
@@ -104,11 +107,11 @@ def record(page):
     film.shoot(2)
     page.evaluate("() => window.ran")
     run(page, cat)
-    page.evaluate(SHOW, [cat, 8])
-    film.shoot(2.4)
+    page.evaluate(SHOW, [cat + 1, HEIGHT - 8])
+    film.shoot(2.2)
     run(page, cards)
-    page.evaluate(SHOW, [cards - 1, 8])
-    film.shoot(2.8)
+    page.evaluate(SHOW, [cards + 1, HEIGHT - 8])
+    film.shoot(2.4)
     return film
 
 

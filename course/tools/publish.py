@@ -135,9 +135,7 @@ def table() -> str:
         named = " · ".join(linked(page, f"{page.number} ").replace(" ", "&nbsp;") for page in block)
         folds += [f"**{name}:** {named}", ""] if block else []
     count = sum(map(len, more))
-    opened = (
-        f"<details><summary>{count} more pages: deeper, beyond, and to look things up</summary>"
-    )
+    opened = f"<details><summary>{count} more pages, deeper and beyond</summary>"
     return "\n".join([*lines, opened, "", *folds, "</details>"])
 
 

@@ -1,6 +1,7 @@
 """Lesson 00: what flips while it trains, what its questions answer, and a cat that is whole only when it's right."""
 
 import pytest
+import torch
 
 from course.lesson00 import exercises as lesson00
 from course.lesson00 import figures as figures00
@@ -38,6 +39,11 @@ def test_the_answer_about_one_image_is_that_of_the_learners_cpu(speeds, actual, 
     assert answer["actual"] == actual and took in answer["because"]
 
 
+class Asked:
+    def __init__(self, guess):
+        self.guess = guess
+
+
 def test_verdicts_change_in_one_place_while_it_trains(monkeypatch):
     """Else the learner sees the last epoch only, or a column of pictures."""
     pages = []
@@ -46,12 +52,33 @@ def test_verdicts_change_in_one_place_while_it_trains(monkeypatch):
         update = staticmethod(lambda bundle, raw: pages.append(bundle["text/plain"]))
 
     monkeypatch.setattr(figures00.show, "page", lambda page, text: pages.append(text) or Place)
-    board = figures00.Board(SmallCNN())
+    board = figures00.Board(SmallCNN(), Asked("16 to 20"))
     board.update()
     board.update()
     assert len(pages) == 3 and "after each epoch" not in pages[0]
     before = len(board.history)
     assert before == 3 and pages[2].count(",") == 2
+    assert "figure" not in board.answer(), "it would stand there twice"
+
+
+def test_nothing_of_the_twenty_is_shown_before_the_guess(monkeypatch):
+    """Whoever runs the cell without a guess would see the answer to a question still open."""
+    monkeypatch.setattr(figures00.show, "page", lambda page, text: pytest.fail(text))
+    board = figures00.Board(SmallCNN(), Asked(None))
+    board.update()
+    figure, words = board.answer()["figure"]
+    assert "right before training" in words and "after each epoch" in words
+
+
+@pytest.mark.parametrize(
+    ("right", "said"), [(0, "0 to 5"), (5, "0 to 5"), (6, "6 to 10"), (20, "16 to 20")]
+)
+def test_the_score_falls_into_the_choice_that_names_it(right, said):
+    """Else a guess of 16 to 20 would be called wrong at 16."""
+    board = figures00.Board(SmallCNN(), Asked(None))
+    labels = figures00.twenty()[1]
+    board.history.append(torch.where(torch.arange(20) < right, labels, -1))
+    assert board.answer()["actual"] == said
 
 
 @pytest.mark.parametrize("name", ["reference", *range(len(lesson00.warm_up.slips))])

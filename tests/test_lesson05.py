@@ -45,7 +45,7 @@ def test_a_step_by_part_is_what_can_be_counted_by_hand_and_its_peak_is_the_alloc
     outputs = 4 * 1024 * (512 + 10) / MIB  # of ReLU and of log_softmax
     assert max(sizes["activations"]) == pytest.approx(outputs, rel=0.02)
     assert sizes["activations"][-1] == 0
-    workspace = sizes["passing"][places.index("step")]
+    workspace = sizes["temporary"][places.index("step")]
     assert workspace == pytest.approx(parameters, rel=0.02)  # as large as the gradients
 
 

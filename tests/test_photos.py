@@ -1,6 +1,5 @@
 """The running project: photos of the learner's own, the samples, and the network that looks at them."""
 
-import io
 
 import pytest
 import torch
@@ -8,7 +7,6 @@ from PIL import Image
 
 from course import photos
 from course.lesson03 import figures as figures03
-from course.show import figures
 
 
 def save(folder, count, size=(300, 200), suffix="jpg"):
@@ -82,9 +80,3 @@ def test_what_the_network_sees_can_be_saved_for_a_friend(tmp_path, capsys):
     figures03.seen(photos.pretrained(), photos.sample("coffee"), file=picture)
     assert "espresso" in capsys.readouterr().out
     assert Image.open(picture).width > Image.open(picture).height
-
-
-def test_a_figure_of_photos_stands_on_no_ground():
-    """On a white page as on a dark one, a reader sees photos, and no black box around them."""
-    stored = io.BytesIO(figures.png(figures03.first_picture()[0]))
-    assert Image.open(stored).convert("RGBA").getpixel((3, 3))[3] == 0

@@ -1,7 +1,6 @@
 """Figures say what they show, in more than color, and stay small."""
 
 import base64
-import io
 import re
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.colors import to_hex
-from PIL import Image
 
 from course import measurements
 from course.measurements import gpu_code
@@ -256,8 +254,6 @@ def test_a_dark_theme_inverts_charts_and_leaves_photos_as_they_are():
     photos = plots.blank_figure((2, 1))
     photos.add_subplot().imshow(torch.zeros(8, 8, 3))
     assert 'class="course-figure course-photos"' in figures.page(photos, "Two photos.")
-    stored = Image.open(io.BytesIO(figures.png(photos))).convert("RGBA")
-    assert stored.getpixel((1, 1))[3] == 0 and stored.getpixel((stored.width // 2, 99))[3] == 255
     assert 'class="course-figure"' in figures.page(plots.bars({"CPU": 1.0}, "One", "s"), "A bar.")
     css = (Path(__file__).parents[1] / "course/tools/labconfig/custom.css").read_text(
         encoding="utf-8"

@@ -45,7 +45,11 @@ class NotYet(Exception):
 
 
 class NotAttempted(Exception):
-    """The starter is untouched; the message says what to do, if it isn't to fill in a cell."""
+    """The starter is untouched; the message says what to do, if it isn't to fill in a cell, under a `title` of its own."""
+
+    def __init__(self, message, title=""):
+        super().__init__(message)
+        self.title = title
 
 
 class LearnerError(Exception):
@@ -58,10 +62,11 @@ class LearnerError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check: `status` is one of the four, `message` what was found."""
+    """The outcome of a check: `status` is one of the four, `message` what was found, `title` one that isn't the status's."""
 
     status: str
     message: str
+    title: str = ""
 
     def __str__(self):
         return f"{self.status.capitalize()}: {self.message}"
@@ -114,7 +119,7 @@ class Exercise:
                 praise = self.check_answer(answer)
             return Result(CORRECT, praise or "well done.")
         except NotAttempted as reason:
-            return self._not_attempted(str(reason))
+            return self._not_attempted(str(reason), reason.title)
         except NotYet as reason:
             return Result(NOT_YET, str(reason))
         except LearnerError as error:
@@ -148,8 +153,8 @@ class Exercise:
             for answer in slip.answers(self.reference, self.room):
                 yield slip, answer
 
-    def _not_attempted(self, why=""):
-        return Result(NOT_ATTEMPTED, why or "fill in the cell above, then run it again.")
+    def _not_attempted(self, why="", title=""):
+        return Result(NOT_ATTEMPTED, why or "fill in the cell above, then run it again.", title)
 
     def check(self, answer: object = None) -> None:
         """Check `answer`, show the outcome and keep it in the learner's progress."""
@@ -167,7 +172,7 @@ class Exercise:
         then = self.unlocked if result.status == CORRECT else ""
         if result.status == CORRECT and self.tool:
             then += f"\nKeep it for later: ex.{self.name}.keep() puts it into {my_tools.FILE}."
-        return panel.Content(state, title, result.message, then.strip())
+        return panel.Content(state, result.title or title, result.message, then.strip())
 
     def _buttons(self, result):
         if result.status != CORRECT:

@@ -31,7 +31,7 @@ def _check_join(answer):
             found = call(answer, left.to("cuda:0"), right.to("cuda:1"))
         except LearnerError as error:
             if same_code(answer, starter):
-                raise NotAttempted(f"PyTorch says: {error}") from None
+                raise NotAttempted(f"PyTorch says: {error}", "Here's the error to fix") from None
             raise
         expect.tensor(found, what="join(left, right)")
         if tuple(found.shape) == (3, 448, 112):
@@ -44,7 +44,7 @@ def _check_join(answer):
                 "the cat is whole, but on the CPU. Can the halves meet on one of the GPUs?"
             )
         if not torch.equal(found.cpu(), whole):
-            raise NotYet("that's no cat yet. Which half comes first?")
+            raise NotYet("that isn't a cat yet. Which half comes first?")
         where = str(found.device)
     return f"the cat is whole again, on {where}."
 

@@ -6,6 +6,7 @@ import torch
 
 from course import measurements, photos, show
 from course.checks.core import CORRECT
+from course.checks.predictions import Prediction
 from course.lesson00 import exercises
 from course.show import figures, vega
 from helpers import plots
@@ -28,17 +29,26 @@ def guesses_of(model):
     return guesses
 
 
-class Board:
-    """The twenty images, shown with what `model` takes them for; `update` asks it again, in the same place."""
+SCORES = ("0 to 5", "6 to 10", "11 to 15", "16 to 20")
 
-    def __init__(self, model: torch.nn.Module) -> None:
+
+class Board:
+    """The twenty images with what `model` takes them for; `update` asks it again, in the same place.
+
+    It's shown once there is a guess in `asked`; `answer` is what `asked.reveal` takes.
+    """
+
+    def __init__(self, model: torch.nn.Module, asked: Prediction) -> None:
         self.model = model
         self.history = [guesses_of(model)]
-        self.shown = show.page(*self._page())
+        self.open = asked.guess is not None
+        self.shown = show.page(*self._page()) if self.open else None
 
     def update(self) -> None:
         """Show what the network says now, after another epoch."""
         self.history.append(guesses_of(self.model))
+        if not self.open:
+            return
         page, text = self._page()
         if self.shown:
             bundle = {"text/html": show.CLOSED + page, "text/plain": text}
@@ -46,8 +56,22 @@ class Board:
         else:
             show.page(page, text)
 
+    def answer(self) -> dict:
+        """Return how many are right now, what the marks mean, and the figure unless it's shown already."""
+        because = (
+            "The marks below each image read from left to right: before training, then after each epoch, "
+            "which is one pass through all 3,000 images."
+        )
+        right = (self.history[-1] == twenty()[1]).sum().item()
+        figure = {} if self.open else {"figure": self._figure()}
+        return {"actual": SCORES[max(right - 1, 0) // 5], "because": because, **figure}
+
     def _page(self):
-        """(HTML, text) of the images, each above the latest guess and the verdicts so far."""
+        figure, alt = self._figure()
+        return figures.page(figure, alt), alt
+
+    def _figure(self):
+        """(Figure, text) of the images, each above the latest guess and the verdicts so far."""
         before, *after = ((guesses == twenty()[1]).sum().item() for guesses in self.history)
         title, told = f"Before training: {before} of 20 right", f"{before} right before training"
         if after:
@@ -57,8 +81,7 @@ class Board:
         figure.set_layout_engine("none")
         _heading(figure, title, 0.02)
         _draw_guesses(figure, self.history, (0.02, 0.0, 0.96, 0.88), columns=10, marks=True)
-        alt = f"Twenty images of shapes and the network's guesses: {told}."
-        return figures.page(figure, alt), alt
+        return figure, f"Twenty images of shapes and the network's guesses: {told}."
 
 
 def first_picture():
@@ -182,7 +205,7 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
         "Every operation, such as a convolution, takes time to start, however little it computes, and every step "
         f"updates the weights. With one image per step, that took {took} of your CPU's time."
     )
-    title = f"One image per step: {1 / share:.1f} times fewer images per second"
+    title = f"25 images per step: {1 / share:.1f} times as many images per second"
     bars = plots.here({f"{size} per step": speed for size, speed in speeds.items()})
     words = {f"{size} per step": f"{speed:,.0f}" for size, speed in speeds.items()}
     unit = "images per second on your CPU"
@@ -272,14 +295,17 @@ def show_cat(join):
         whole, where = _joined(join, *parts)
         shown = [*(part.cpu() for part in parts), whole]
     title = "The cat is whole again" if right else "Half a cat on each GPU"
-    figure, places = plots.panels(title, 1, 3, (7.4, 2.6), width_ratios=(1, 1, 2))
-    figures.colorful(figure)
+    figure = figures.colorful(plots.blank_figure((7.4, 2.6)))
+    figure.set_layout_engine("none")
+    _heading(figure, title, 0.02)
     names = ["left, on cuda:0", "right, on cuda:1", where]
-    for axes, image, name in zip(places, shown, names, strict=True):
-        axes.set_axis_off()
+    half = SIDE / 2
+    places = (0.15, half), (0.75 + half, half), (2 + 2 * half, SIDE)
+    for (left, wide), image, name in zip(places, shown, names, strict=True):
+        axes = _axes(figure, left, 0.32, wide, SIDE)
         axes.text(0.5, -0.04, name, transform=axes.transAxes, **_BELOW)
         if image is not None:
-            axes.imshow(image.permute(1, 2, 0).numpy())
+            axes.imshow(image.permute(1, 2, 0).numpy(), interpolation="nearest")
     if whole is None:
         look = {"ha": "center", "va": "center", "fontsize": 40, "color": plots.WAIT}
         axes.text(0.5, 0.5, "?", transform=axes.transAxes, **look)

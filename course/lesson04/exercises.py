@@ -107,7 +107,7 @@ def evaluate_starter(model, loader, device):
 
 def _check_evaluate(answer):
     if same_code(answer, evaluate_starter):
-        raise NotAttempted("Put your lines in place of the three dots, then run it again.")
+        raise NotAttempted("Your lines belong in place of the three dots.")
     with practice_gpus(1):
         for training in (True, False):
             model = Watched().to(GPU).train(training)
@@ -263,7 +263,7 @@ def broken_epoch(model, loader, optimizer, device):
 
 def _check_bugs(answer):
     if same_code(answer, broken_epoch):
-        raise NotAttempted("All four bugs are still there. Mend one, then run it again.")
+        raise NotAttempted("all four bugs are still there.")
     sizes = (4, 4, 4, 2)
     with practice_gpus(1):
         model = GraphWatched().to(GPU).eval()  # as a test leaves it

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from contextlib import contextmanager
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -10,9 +11,8 @@ from course import measurements, photos
 from course.checks.core import chosen
 from course.lesson05 import lora
 from course.lesson05.exercises import accumulate, accumulation
-from course.lesson05.memory import draw_step, in_total
+from course.lesson05.memory import by_part, draw_step, in_total
 from helpers import plots
-from helpers.memory import MIB
 from helpers.training import train_step
 from practice_gpus import practice_gpus
 
@@ -20,7 +20,6 @@ from practice_gpus import practice_gpus
 OPTIMIZERS = {
     "SGD": torch.optim.SGD,
     "Adam": torch.optim.Adam,
-    "fused Adam": functools.partial(torch.optim.Adam, fused=True),
 }
 
 
@@ -44,25 +43,35 @@ def mountain(make_model):
 
 
 # --- the photo network ------------------------------------------------------------------------------
+HIGHEST = 6000  # MiB, where the axis ends
+
+
 def first_picture():
     """Return (Figure, alternative text): what a step on 64 photos holds over time, by forecast, and what is known of it."""
-    sizes, _ = _forecast(accumulate, *WAYS["64 at once"])
-    peak = plots.number(max(sizes))
-    title = f"64 photos in one training step: {peak} MiB at the peak (forecast)"
+    with _photo_step() as (network, optimizer, batch, step):
+        _, sizes = by_part(network, optimizer, batch, step)
+    totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
+    title = f"64 photos in one training step: {max(totals):,.0f} MiB at the peak (forecast)"
     figure, axes = plots.new_figure(
         title, "from the start of the step to its end", "MiB in use", (7.4, 3)
     )
-    axes.fill_between(range(len(sizes)), sizes, color=plots.WAIT + "66")
-    axes.set(xlim=(0, len(sizes)), ylim=(0, 1.12 * max(sizes)), xticks=[])
+    axes.fill_between(range(len(totals)), totals, color=plots.WAIT + "66", step="pre")
+    axes.set(xlim=(0, len(totals) - 1), ylim=(0, HIGHEST), xticks=[])
     axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
-    network = sum(p.nbytes for p in _photo_network().parameters()) / MIB
-    images = 64 * 3 * photos.SIZE**2 * 4 / MIB
+    network, images = max(sizes["parameters"]), max(sizes["batch"])
+    place = 0.5 * len(totals), 0.42 * max(totals)
     words = f"the network: {network:.0f} MiB\n64 photos: {images:.0f} MiB\nthe rest: ?"
-    plots.note(axes, words, (0.66 * len(sizes), 0.5 * max(sizes)), (1, 0), fontsize=13)
-    place = 0.28 * len(sizes), 0.42 * max(sizes)
-    plots.note(axes, "?", place, (0, 0), fontsize=40, path_effects=[])
+    plots.note(axes, words, place, (0, 0), fontsize=13, path_effects=[])
     told = f"the network is {network:.0f} MiB and the photos {images:.0f}"
     return figure, f"{title}, of which {told}."
+
+
+@contextmanager
+def _photo_step():
+    """A training step on 64 photos: (network, optimizer, batch, step), on a practice GPU that only counts."""
+    with practice_gpus(1, card="T4", values=False):
+        network, optimizer, *batch = _photo_training(64)
+        yield network, optimizer, batch, lambda: train_step(network, *batch, optimizer)
 
 
 def first_picture_b():
@@ -89,10 +98,7 @@ def make_step(batch, accumulate, size, half=False, saves=False):
     `half`: under autocast in float16; `saves`: each block is checkpointed. In eval mode, so that batch norm and dropout
     give the same gradients in pieces.
     """
-    network = copy.deepcopy(_photo_network()).cuda()
-    optimizer = torch.optim.AdamW(network.parameters())
-    images = torch.empty(batch, 3, photos.SIZE, photos.SIZE, device="cuda")
-    labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
+    network, optimizer, images, labels = _photo_training(batch)
     for block in network._blocks if saves else ():
         block.forward = functools.partial(checkpoint, block.forward, **_CHECKPOINT)
 
@@ -102,6 +108,28 @@ def make_step(batch, accumulate, size, half=False, saves=False):
         optimizer.step()
 
     return step
+
+
+def _photo_training(batch):
+    """EfficientNet-Lite0 in eval mode, its optimizer, a batch of photos and their labels, on the current GPU."""
+    network = copy.deepcopy(_photo_network()).cuda()
+    images = torch.empty(batch, 3, photos.SIZE, photos.SIZE, device="cuda")
+    labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
+    return network, torch.optim.AdamW(network.parameters()), images, labels
+
+
+def draw_photo_step():
+    """Return (Figure, sentence): the mountain of the first picture, by what it is for."""
+    with _photo_step() as parts:
+        return draw_step(*parts, HIGHEST)
+
+
+def train_photos(batch, memory):
+    """One training step on a practice GPU with so much `memory`, from shapes alone: return its peak in bytes."""
+    with practice_gpus(1, memory=memory, values=False):
+        network, optimizer, images, labels = _photo_training(batch)
+        train_step(network, images, labels, optimizer)
+        return torch.cuda.max_memory_allocated()
 
 
 WAYS = {  # size of a piece, and what else, by what each adds

@@ -13,7 +13,7 @@ from helpers import plots
 from helpers.memory import MIB
 
 GROUND = ("parameters", "optimizer", "batch", "gradients", "activations")  # from the ground up
-PASSING = "passing"  # on top of them: gradients of activations, and the optimizer's workspace
+PASSING = "temporary"  # on top of them: gradients of activations, and the optimizer's workspace
 PLACES = ("forward", "backward", "step")
 
 
@@ -27,7 +27,7 @@ def by_part(
 
     A moment is the end of a layer's forward, of a parameter's gradient or of the optimizer's step, and counts the most
     that was in use since the moment before. Activations are what autograd has saved beside the parameters and the batch
-    (since the moment before, what a layer has just released included); what nobody saved is passing.
+    (since the moment before, what a layer has just released included); what nobody saved is temporary.
     """
     places: list[str] = []
     sizes_by_part: dict[str, list[float]] = {part: [] for part in (*GROUND, PASSING)}
@@ -140,7 +140,7 @@ def draw_step(
     places, sizes = by_part(model, optimizer, batch, step)
     totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
     peak, parameters = max(totals), max(sizes["parameters"])
-    title = f"{parameters:.0f} MiB of parameters, {peak:.0f} MiB at the peak"
+    title = f"{_mib(parameters)} MiB of parameters, {_mib(peak)} MiB at the peak"
     figure, axes = plots.new_figure(title, "", "MiB in use", (7.4, 3.4))
     colors = [plots.MEMORY[part] for part in GROUND]
     moments = range(len(places))  # each with the most since the moment before
@@ -149,22 +149,32 @@ def draw_step(
     axes.step(moments, totals, color=plots.INK, linewidth=1)
     axes.set_xlim(0, len(places) - 1)
     axes.set_ylim(0, max(highest, 1.25 * peak))
+    axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     firsts = [places.index(place) - 1 for place in PLACES]
     axes.set_xticks(firsts, PLACES, ha="left")
     for first in firsts:
         axes.axvline(first, color=plots.WAIT, linewidth=0.8)
     _name_bands(axes, sizes)
-    top, spike = totals.index(peak), places.index("step")
-    _point_at(axes, f"peak: {peak:.0f} MiB", (top - 0.5, peak), (6, 14), "center")
-    name = type(optimizer).__name__
-    if top < 0.7 * spike:
-        middle = (top + 0.5, peak - sizes[PASSING][top] / 4)
-        _point_at(axes, "gradients of activations", middle, (34, 22), "left")
-    if top < spike and sizes[PASSING][spike] > 1:
-        _point_at(axes, f"{name}'s workspace", (spike - 0.5, totals[spike] - 4), (0, 52), "center")
-    largest = ", ".join(f"{part} {max(sizes[part]):.2g} MiB" for part in GROUND)
-    workspace = f"{name}'s workspace {sizes[PASSING][spike]:.2g} MiB"
-    return figure, f"{title}, in {places[top]}. At most: {largest}; {workspace}."
+    top = totals.index(peak)
+    words = _sum_at(sizes, top)
+    axes.set_xlabel(f"at the peak: {words}", loc="left")
+    _point_at(axes, f"peak: {_mib(peak)} MiB", (top - 0.5, peak), (6, 14), "center")
+    if sizes[PASSING][1] > 0.02 * axes.get_ylim()[1]:
+        _point_at(axes, PASSING, (0.5, totals[1] - sizes[PASSING][1] / 2), (0, 52), "left")
+    return figure, f"{title}, in {places[top]}: {words}."
+
+
+def _mib(size: float) -> str:
+    return f"{size:,.0f}"
+
+
+def _sum_at(sizes: dict[str, list[float]], moment: int) -> str:
+    """The parts in use at that moment, with their MiB, and their sum; what is temporary takes up the rounding."""
+    counted = {part: round(sizes[part][moment]) for part in GROUND}
+    total = round(sum(size[moment] for size in sizes.values()))
+    counted[PASSING] = total - sum(counted.values())
+    terms = (f"{part} {_mib(size)}" for part, size in counted.items() if size > 0)
+    return f"{' + '.join(terms)} = {_mib(total)} MiB"
 
 
 def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:

@@ -8,15 +8,19 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from course import show as outputs
-from helpers.plots import FAINT, INK, PIXELS
+from helpers.plots import CARD, FAINT, GPU, INK, PIXELS, TROUBLE, WAIT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARP = 2  # stored pixels for a displayed one
-CLEAR = 255  # the place of no color in a palette
 NARROW = 6  # inches; wider figures all get the same width
-GRAY = "#747B87"  # 4.3 to 1 on white, 4.4 on the ground of JupyterLab's dark theme
+ON_DARK = {  # the words of a figure of photos, which stands on a dark ground: at least 7 to 1
+    FAINT: "#C9CED6",
+    WAIT: "#C9CED6",
+    GPU: "#6FD3A0",
+    TROUBLE: "#FF9AA5",
+}
 WIDEST = 880  # pixels as displayed; the column of a notebook has 913 on a screen of 1366
 
 
@@ -24,7 +28,7 @@ def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> byte
     """The figure as PNG bytes, sharp on a good screen, in few colors so that notebooks stay small.
 
     `colors`: at most 255; 127 unless told, and 255, chosen with more care, for a figure given to `colorful`. Photos stand
-    on no ground of their own: a dark theme inverts the lightness of other figures, and would turn these into negatives.
+    on a dark ground of their own: a dark theme inverts the lightness of other figures, and would turn these into negatives.
     """
     import numpy
     from PIL import Image
@@ -32,24 +36,15 @@ def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> byte
     if figure.get_figwidth() > NARROW:
         figure.set_figwidth(WIDEST / PIXELS)
     if _photos(figure):
-        _for_any_ground(figure)
+        _on_dark(figure)
     figure.set_dpi(sharp * PIXELS)
     canvas: Any = figure.canvas
     canvas.draw()
-    seen = numpy.asarray(canvas.buffer_rgba())
+    seen = Image.fromarray(numpy.asarray(canvas.buffer_rgba())[..., :3])
     many = colors is None and getattr(figure, "colorful", False)
-    few = Image.fromarray(seen[..., :3]).quantize(
-        colors or (255 if many else 127), kmeans=int(many)
-    )
     buffer = io.BytesIO()
-    ground = Image.fromarray(seen[..., 3] < 128)
-    if not ground.getbbox():
-        few.save(buffer, format="png", optimize=True)
-        return buffer.getvalue()
-    few.paste(CLEAR, mask=ground)
-    palette = (few.getpalette() or [])[: 3 * CLEAR]
-    few.putpalette(palette + [128] * (3 * CLEAR + 3 - len(palette)))
-    few.save(buffer, format="png", compress_level=9, transparency=CLEAR)
+    few = seen.quantize(colors or (255 if many else 127), kmeans=int(many))
+    few.save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
@@ -59,14 +54,15 @@ def wide(figure: Figure) -> int:
     return WIDEST if inches > NARROW else round(PIXELS * inches)
 
 
-def _for_any_ground(figure):
-    """Take the paper away from a `figure` of photos, and give its words an ink that reads on white and on black."""
+def _on_dark(figure):
+    """Put a `figure` of photos on a ground that is dark in both themes, with words that read on it."""
     from matplotlib.text import Text
 
-    figure.set_facecolor("none")
+    figure.set_facecolor(INK)
     for text in figure.findobj(Text):
-        if text.get_color() in (INK, FAINT):
-            text.set_color(GRAY)
+        color = text.get_color()
+        if color not in (CARD, *ON_DARK.values()):  # drawn before
+            text.set_color(ON_DARK.get(color, CARD))
 
 
 def colorful(figure: Figure) -> Figure:

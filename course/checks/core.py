@@ -46,7 +46,7 @@ class NotYet(Exception):
 class NotAttempted(Exception):
     """The starter is untouched; the message says what to do, if it isn't to fill in a cell, under a `title` of its own."""
 
-    def __init__(self, message, title=""):
+    def __init__(self, message="", title=""):
         super().__init__(message)
         self.title = title
 

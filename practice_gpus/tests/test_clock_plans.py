@@ -257,6 +257,10 @@ def test_a_card_is_found_by_the_words_that_people_use():
     for words, name in {"A100 SXM4 80GB": "A100 (80 GB)", "a6000": "RTX A6000 (48 GB)"}.items():
         assert find_card(words) == name
     assert get_card("H20").bandwidth == 4000 and get_card("mi250x").gigabytes == 64
+    assert get_card("H100 NVL").bandwidth == 3938 and get_card("4070").short == "RTX 4070"
+    assert get_card("2080ti").fp16 == 56.9 and get_card("GH200 144").pcie == 450
+    with pytest.raises(ValueError, match="more than one"):
+        find_card("GH200")
 
 
 @pytest.mark.parametrize(

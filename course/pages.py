@@ -53,7 +53,7 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        28,
+        29,
         "Predict where tensors live, move them for good, and port someone else's code to any GPU",
     ),
     Lesson(
@@ -89,7 +89,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        22,
+        21,
         "See what fills the memory, read the message of running out, and fix a leak in a picture of it",
     ),
     Lesson(
@@ -113,7 +113,7 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        25,
+        27,
         "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(

@@ -40,20 +40,20 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        29,
-        "Race your CPU against real GPUs, find out why CUDA is missing, and name the device once",
+        24,
+        "Find out why CUDA is missing on any machine, and name the device once",
         practice=False,
     ),
     Lesson(
         "01b_what_a_gpu_is.ipynb",
         "What a GPU is",
-        25,
-        "Beat an RTX 4090 with your CPU, forecast a job and its limit, and fill a scheduler with warps",
+        29,
+        "Race an RTX 4090, beat it with your CPU, forecast a job and its limit, and fill a scheduler with warps",
     ),
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        30,
+        29,
         "Predict where tensors live, move them for good, and port someone else's code to any GPU",
     ),
     Lesson(
@@ -89,7 +89,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        22,
+        21,
         "See what fills the memory, read the message of running out, and fix a leak in a picture of it",
     ),
     Lesson(
@@ -101,7 +101,7 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        27,
+        24,
         "Split a batch by hand, see when its gradients travel, and turn a script into one that runs on every GPU",
     ),
     Lesson(
@@ -113,7 +113,7 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        25,
+        27,
         "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(

@@ -10,14 +10,16 @@ from practice_gpus import practice_gpus
 
 
 def test_the_map_shows_each_tensor_in_its_memory():
-    """The host is between two GPUs; what has no device, such as a shape, is Python's and on the host."""
+    """What has no device, such as a shape, is Python's and on the host. A GPU without a place on the map is refused."""
     with practice_gpus(2):
-        y = torch.ones(2, device="cuda:1")
+        y = torch.ones(2, device="cuda")
         two, _ = figures02.draw_homes({"x": torch.ones(2), "y": y})
         three, words = figures02.draw_homes({"y": y, "shape": y.shape, "zeros": torch.zeros(2)})
-    assert two.get_suptitle() == "x on cpu, y on cuda:1"
-    assert three.get_suptitle() == "2 on cpu, 1 on cuda:1"
-    assert "on cpu: shape, zeros; on cuda:1: y." in words
+        with pytest.raises(ValueError, match="z is on cuda:1"):
+            figures02.draw_homes({"z": y.to("cuda:1")})
+    assert two.get_suptitle() == "x on cpu, y on cuda:0"
+    assert three.get_suptitle() == "2 on cpu, 1 on cuda:0"
+    assert "on cpu: shape, zeros; on cuda:0: y." in words
 
 
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):

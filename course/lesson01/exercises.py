@@ -1,6 +1,10 @@
 """Exercises and quiz of lesson 01, Check for CUDA."""
 
 import html
+import os
+import re
+import shutil
+import subprocess
 from contextlib import ExitStack
 from typing import NamedTuple
 from unittest import mock
@@ -104,6 +108,15 @@ def diagnose(machine):
     if machine.visible in ("", "-1"):
         return "hidden"
     return "works"
+
+
+def this_machine():
+    """Return the `Machine` we're on: what PyTorch, `nvidia-smi` and the environment say."""
+    program = shutil.which("nvidia-smi")
+    said = program and subprocess.run([program], capture_output=True, text=True).stdout
+    found = re.search(r"CUDA (?:UMD )?Version: *(\d+\.\d+)", said or "")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return Machine("this machine", torch.version.cuda, found and found[1], visible)
 
 
 def show_machines():

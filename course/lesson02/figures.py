@@ -17,12 +17,11 @@ WEIGHTS = 128 * 4096**2  # of the network that meets one input
 
 def first_picture():
     """(Figure, alt): two tensors in two memories, and the link that their sum would have to cross."""
-    homes = {"x": SimpleNamespace(device="cuda:1"), "y": SimpleNamespace(device="cpu")}
+    homes = {"x": SimpleNamespace(device="cuda:0"), "y": SimpleNamespace(device="cpu")}
     figure, words = draw_homes(homes, "x + y fails: its two tensors are in two memories")
     look = {"ha": "center", "va": "center", "fontsize": 15, "weight": "bold"}
-    figure.axes[0].text(6.37, 1.05, "✗", color=plots.TROUBLE, **look)
-    for link in (3.07, 6.37):
-        figure.axes[0].text(link, 0.5, "PCIe", color=plots.COPY, fontsize=9, ha="center")
+    figure.axes[0].text(4.72, 1.05, "✗", color=plots.TROUBLE, **look)
+    figure.axes[0].text(4.72, 0.5, "PCIe", color=plots.COPY, fontsize=9, ha="center")
     return figure, f"{words} x + y fails."
 
 
@@ -56,11 +55,11 @@ def _shapes(width):
 
 
 # --- where tensors live ---------------------------------------------------------------------------
-HOMES = {"cuda:0": "cuda:0", "cpu": "cpu, the host", "cuda:1": "cuda:1"}  # from left to right
+HOMES = {"cpu": "cpu, the host", "cuda:0": "cuda:0, the GPU"}  # from left to right
 
 
 def draw_homes(values, title=""):
-    """(Figure, sentence): where `values` ({name: tensor}) live, on the host or on one of two GPUs.
+    """(Figure, sentence): where `values` ({name: tensor}) live, on the host or on the first GPU.
 
     What isn't a tensor is Python's, and on the host. ValueError for another device.
     """
@@ -80,11 +79,10 @@ def draw_homes(values, title=""):
     axes.set(xlim=(-0.02, 9.47), ylim=(-0.1, rows + 0.75))
     axes.set_axis_off()
     for place, (device, names) in enumerate(living.items()):
-        _draw_home(axes, 3.3 * place, rows, device, names)
-    for link in (2.85, 6.15):
-        axes.plot([link, link + 0.45], [rows / 2] * 2, color=plots.COPY, linewidth=1.5)
+        _draw_home(axes, 5.25 * place, rows, device, names)
+    axes.plot([4.2, 5.25], [rows / 2] * 2, color=plots.COPY, linewidth=1.5)
     lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
-    return figure, f"Three memories, joined by thin links. {'; '.join(lists)}."
+    return figure, f"Two memories, joined by a thin link. {'; '.join(lists)}."
 
 
 def _draw_home(axes, left, rows, device, names):
@@ -93,15 +91,15 @@ def _draw_home(axes, left, rows, device, names):
 
     color = plots.CPU if device == "cpu" else plots.GPU
     frame = {"fill": False, "edgecolor": color, "linewidth": 1.2}
-    axes.add_patch(Rectangle((left, 0), 2.85, rows + 0.1, **frame))
+    axes.add_patch(Rectangle((left, 0), 4.2, rows + 0.1, **frame))
     words = {"fontsize": 9, "va": "center"}
     axes.text(left, rows + 0.45, HOMES[device], color=color, weight="bold", **words)
     for row, name in enumerate(names):
         y = rows - 0.95 - row
         shape = {"boxstyle": "round,pad=0,rounding_size=0.12", "mutation_aspect": 2, "linewidth": 0}
-        axes.add_patch(FancyBboxPatch((left + 0.12, y + 0.1), 2.6, 0.8, facecolor=color, **shape))
+        axes.add_patch(FancyBboxPatch((left + 0.12, y + 0.1), 3.95, 0.8, facecolor=color, **shape))
         code = {"family": "DejaVu Sans Mono", "color": "white"}
-        short = name if len(name) < 26 else f"{name[:24]}…"
+        short = name if len(name) < 38 else f"{name[:36]}…"
         axes.text(left + 0.22, y + 0.5, short, **words, **code)
 
 

@@ -15,18 +15,17 @@ from helpers import plots
 
 
 # --- the same gradient --------------------------------------------------------------------------------
-def _found():
-    """Return the same number of three gradients: of GPU 0's half of the batch, of GPU 1's, of the whole batch."""
+def _found(parts=(slice(0, 3), slice(3, 6), slice(0, 6))):
+    """Return the same number of the gradient of each of the batch's `parts`: of both halves, then of all."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).double()
     x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
-    parts = (slice(0, 3), slice(3, 6), slice(0, 6))
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
     return [torch.autograd.grad(loss, model[0].bias)[0][7].item() for loss in losses]
 
 
-def _signed(number):
-    return f"{number:+.4f}".replace("-", "−")
+def _signed(number, digits=4):
+    return f"{number:+.{digits}f}".replace("-", "−") if number else "0"
 
 
 def first_picture():
@@ -40,25 +39,103 @@ def first_picture():
 
 
 def draw_mean():
-    """Return (Figure, sentence): the mean of both halves' gradients beside that of the whole batch."""
+    """Return a Chart with a slider: six samples dealt to two GPUs, the mean of what both find, and the whole batch's.
+
+    A sample stands as its own number of the gradient, so that one can work the means out.
+    """
+    each = _found([slice(place, place + 1) for place in range(6)])
+    rows, told = [], Texts()
+    for first in range(1, 6):
+        shares = each[:first], each[first:], each
+        means = [sum(share) / len(share) for share in shares]
+        both, equal = sum(means[:2]) / 2, first == 3
+        for row, (share, mean) in enumerate(zip(shares, means, strict=True)):
+            begin = first if row == 1 else 0
+            for place, number in enumerate(share, begin):
+                rows.append((first, 0, place, row, told.index(_signed(number, 3))))
+            rows.append((first, 1, 6.25, row, told.index(f"mean {_signed(mean)}")))
+        words = f"mean of both {_signed(both)}"
+        rows.append((first, 3 - equal, 8.1, 0.5, told.index(words)))
+    named = [(0, 4, -0.15, row, told.index(name)) for row, name in enumerate(GPUS)]
+    [*_, whole] = _found()
+    alt = f"With three samples each, the mean of both GPUs is the whole batch's, {_signed(whole)}."
+    return vega.Chart(_mean_chart(rows + named, told), _mean_still(), alt)
+
+
+GPUS = ("GPU 0", "GPU 1", "one GPU")
+DEALT = "'the same as one GPU finds with all six' : 'not what one GPU finds with all six'"
+
+
+def _mean_chart(rows, told):
+    """The spec: a row for each GPU of two, and one for a single GPU with all samples."""
+    x = {"type": "quantitative", "scale": {"domain": [-1.2, 11], "nice": False}, "axis": None}
+    y = {"type": "quantitative", "scale": {"domain": [3, 0], "nice": False}, "axis": None}
+    ink = {
+        "condition": [
+            {"test": "datum.k == 2", "value": plots.COMM},
+            {"test": "datum.k == 3", "value": plots.TROUBLE},
+        ],
+        "value": plots.INK,
+    }
+    side = ("datum.k == 0", "datum.k > 0 && datum.k < 4", "datum.k == 4")
+    place = {"x": {"field": "at", **x}, "y": {"field": "middle", **y}, "text": {"field": "words"}}
+    return {
+        "title": {"text": {"expr": f"'The mean of both is ' + (first == 3 ? {DEALT})"}},
+        "params": [vega.slider("first", 5, 1, 3, "samples on GPU 0", low=1)],
+        **csv("c,k,x,y,t", rows),
+        "transform": [
+            {"filter": "datum.c == first || datum.c == 0"},
+            *calculate(
+                end="datum.x + 0.92",
+                bottom="datum.y + 0.72",
+                middle="datum.y + 0.36",
+                at="datum.k == 0 ? datum.x + 0.46 : datum.x",
+                words=f"{told.list}[datum.t]",
+            ),
+        ],
+        "width": 860,
+        "height": 170,
+        "layer": [
+            {
+                "transform": [{"filter": side[0]}],
+                "mark": {"type": "rect", "color": plots.MEMORY["batch"], "cornerRadius": 3},
+                "encoding": {
+                    "x": {"field": "x", **x},
+                    "x2": {"field": "end"},
+                    "y": {"field": "y", **y},
+                    "y2": {"field": "bottom"},
+                },
+            },
+            *(
+                {
+                    "transform": [{"filter": test}],
+                    "mark": {"type": "text", "align": align, "fontSize": 13},
+                    "encoding": {**place, "color": ink},
+                }
+                for test, align in zip(side, ("center", "left", "right"), strict=True)
+            ),
+        ],
+    }
+
+
+def _mean_still():
+    """The figure of three samples each, for pages that draw no chart."""
     first, second, whole = _found()
-    title = "The mean of the two gradients is the whole batch's"
+    title = "The mean of both is the same as one GPU finds with all six"
     figure, axes = _split(title, [_signed(number) for number in (first, second, whole)])
     for middle, end in ((31, 27.5), (20, 23.5)):
         axes.annotate("", (73, end), (67.5, middle), arrowprops=_look(plots.COMM))
     _box(axes, "mean", 73, 25.5, 11, plots.COMM)
     axes.annotate("", (88, 25.5), (84, 25.5), arrowprops=_look(plots.COMM))
     axes.text(89, 25.5, _signed((first + second) / 2), va="center", fontsize=11, color=plots.COMM)
-    _note(axes, 67.5, 5, "the same number")
-    told = f"{title}: {_signed(first)} and {_signed(second)} from the halves, {_signed(whole)} from the whole."
-    return figure, told
+    return figure
 
 
 def _split(title, gradients):
     """Return (Figure, axes): six samples through two GPUs and through one, and the number that each of them finds."""
     figure, axes = plots.drawing(title, size=(7.4, 2.8))
     axes.set(xlim=(0, 100), ylim=(0, 37))
-    rows = zip(("GPU 0", "GPU 1", "one GPU"), ("012", "345", "012345"), (31, 20, 5), strict=True)
+    rows = zip(GPUS, ("012", "345", "012345"), (31, 20, 5), strict=True)
     for (name, samples, middle), told in zip(rows, gradients, strict=True):
         _samples(axes, samples, middle)
         _arrow(axes, 27, 34, middle)
@@ -99,9 +176,11 @@ PARTS = (plots.GREENS[2], plots.GPU, plots.COMM)  # forward, backward, all-reduc
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
 WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
 LINKS = ("NVLink", "network", "PCIe")  # by way
+NAMES = ("NVLink", "InfiniBand", "PCIe")  # by way
+UNIT = "ms since the step began"
 RATES = (
-    "forward and backward: our forecast for an H100 with one text of 1,024 tokens",
-    "all-reduces: as measured on 8 H200s (NVLink), 32 B200s (network), RTX 4090s with a patched driver (PCIe)",
+    "The step: our forecast for an H100. All-reduces: measured on 8 H200s (NVLink), 32 B200s in four machines "
+    "(InfiniBand) and RTX 4090s with a patched driver (PCIe, here 8). GB/s: what each GPU sends."
 )
 BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
@@ -117,7 +196,7 @@ def draw_overlap(sizes=BUCKETS):
     begin, end = backward_ms(forecast.on("H100 SXM"))
     names = LANES[len(sizes) == 1 :]
     lanes = [(0, 0), (0, 1e9), *((size, size * MIB) for size in sizes)][len(sizes) == 1 :]
-    rows, told, last = [], Texts(), [0.0] * len(WAYS)
+    rows, said, told, last = [], [], Texts(), [0.0] * len(WAYS)
     for way, (link, gpus) in enumerate(WAYS.items()):
         for number, (bucket, size) in enumerate(lanes):
             lane = min(number, len(names) - 1)
@@ -127,43 +206,52 @@ def draw_overlap(sizes=BUCKETS):
             bars = [(0, 0, begin), (1, begin, end), (5, end, done)]
             bars += [(2, *each) for each in cut(sent, end)]
             rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
-            words = (
-                f"{done - end:.1f} ms exposed",
-                f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}",
-            )
+            words = f"{done - end:.1f} ms exposed", _of_all(sent, gpus, model)
             for part, text in enumerate(words, 3):
                 rows.append((way, lane, bucket, part, round(done, 2), 0, told.index(text)))
+            if way == 0 and bucket in (0, 25):
+                count = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}"
+                said.append(f"{names[lane]}: {count}, {words[0]}")
     title = "351 MB of gradients: what travels after backward is exposed (forecast)"
     shown = [row for row in rows if row[0] == 0 and row[2] in (0, 25)]
-    said = [[*told.places][row[6]] for row in shown if row[6] >= 0]
-    alt = zip(names, said[1::2], said[::2], strict=True)
-    alt = "; ".join(f"{name}: {count}, {late}" for name, count, late in alt)
-    axis = [round(1.2 * each, 1) for each in last]  # with room for the words
+    axis = [round(1.32 * each, 1) for each in last]  # with room for the words
     spec = _overlap_chart(rows, (begin, end), title, told, sizes, names, axis)
     still = _overlap_still(shown, title, [*told.places], names, axis[0])
-    return vega.Chart(spec, still, f"Over NVLink, {alt}.")
+    alt = f"Over NVLink, {'; '.join(said)}."
+    return vega.Chart(spec, still, alt, RATES)
+
+
+def _of_all(sent, gpus, model):
+    """Return how many MB each of the all-reduces `sent` carries on the mean, and at how many GB/s each GPU sends."""
+    megabytes = sum(4e-6 * p.numel() for p in model.parameters())
+    ms = sum(end - start for start, end in sent)
+    rate = 2 * (gpus - 1) / gpus * megabytes / ms
+    times = f"{len(sent)} × " if len(sent) > 1 else ""
+    return (
+        f"{times}{plots.number(megabytes / len(sent), 2 + (len(sent) == 1))} MB at {rate:.0f} GB/s"
+    )
 
 
 def _overlap_chart(rows, backward, title, told, sizes, names, axis):
     begin, end = backward
     several = len(sizes) > 1
     radios = (
-        ("link", LINKS, LINKS[0], "if the link is "),
-        ("bucket", [*sizes], 25, "bucket, MiB "),
+        ("link", LINKS, NAMES, LINKS[0], "the link "),
+        ("bucket", [*sizes], [*map(str, sizes)], 25, "bucket, MiB "),
     )
     place = f"indexof({json.dumps(LINKS)}, link)"
     bucket = "bucket" if several else "25"
-    labels = [*names[:-1], "in buckets" if several else names[-1]]
+    lanes = [*names[:-1], "in buckets" if several else names[-1]]
     down = {"type": "quantitative", "scale": {"domain": [HIGH * len(names), 0], "nice": False}}
     down["axis"] = {
         "values": [HIGH * (lane + 0.5) for lane in range(len(names))],
-        "labelExpr": f"{json.dumps(labels)}[floor(datum.value / {HIGH})]",
+        "labelExpr": f"{json.dumps(lanes)}[floor(datum.value / {HIGH})]",
         "grid": False,
         "domain": False,
         "title": None,
     }
     scale = {"domainMin": 0, "domainMax": {"expr": f"{json.dumps(axis)}[{place}]"}, "nice": False}
-    ms = {"type": "quantitative", "title": ["ms", *RATES], "scale": scale, "axis": {"grid": False}}
+    ms = {"type": "quantitative", "title": UNIT, "scale": scale, "axis": {"grid": False}}
     color = {"field": "p", "type": "nominal", "legend": None}
     color["scale"] = {"domain": [0, 1, 2, 5], "range": [*PARTS, plots.COMM]}
     ends = "backward" if several else f"backward, {end - begin:.0f} ms"
@@ -171,8 +259,12 @@ def _overlap_chart(rows, backward, title, told, sizes, names, axis):
     return {
         "title": {"text": title},
         "params": [
-            {"name": n, "value": start, "bind": {"input": "radio", "options": of, "name": label}}
-            for n, of, start, label in radios[: 1 + several]
+            {
+                "name": name,
+                "value": start,
+                "bind": {"input": "radio", "options": of, "labels": labels, "name": told_by},
+            }
+            for name, of, labels, start, told_by in radios[: 1 + several]
         ],
         **csv("w,l,k,p,b,e,t", rows),
         "transform": [
@@ -217,9 +309,9 @@ def _overlap_chart(rows, backward, title, told, sizes, names, axis):
 
 
 def _overlap_still(rows, title, told, names, right):
-    unit = f"ms, over NVLink\n{RATES[0]}\n{RATES[1].partition(' (')[0]}"
-    figure, axes = plots.new_figure(title, unit, size=(7.3, 1.1 + 0.7 * len(names)))
-    axes.xaxis.label.set_fontsize(8.5)
+    figure, axes = plots.new_figure(
+        title, f"{UNIT}, over NVLink", size=(7.3, 1.0 + 0.7 * len(names))
+    )
     for _, lane, _, part, begin, end, text in rows:
         place = lane + (0.17 if part in (2, 4) else -0.17)
         if part == 5:

@@ -5,6 +5,7 @@ import base64
 import importlib
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,9 @@ def execute(notebook: Any, folder: str | Path, timeout: int = 120, **hooks: Any)
             resources={"metadata": {"path": str(folder)}},
             **hooks,
         )
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if shutil.which("nvidia-smi") else {}
         try:
-            return client.execute(env=environment(home, CUDA_VISIBLE_DEVICES=""), cwd=str(folder))
+            return client.execute(env=environment(home, **hidden), cwd=str(folder))
         except AssertionError:
             if client.km is None:  # after Ctrl-C or kill, nbclient ends its kernel twice
                 raise KeyboardInterrupt from None

@@ -26,8 +26,8 @@ ATTENTION = 0.45
 TILE = 128 * 64
 RESULT = {"fp64": 8, "fp32": 4, "tf32": 4, "int8": 4}  # bytes of a result; 2 of the others
 # A depthwise convolution loads a number for each element of its filter. Share of the float32 peak: 0.12 on an H100 (5 × 5 in
-# float16, pytorch/pytorch#125362); older ones reach less, on an A100 0.06 to 0.08 (3 × 3, PyTorch 1.12, #18631).
-DEPTHWISE = 0.12
+# float16, pytorch/pytorch#125362), on an A100 0.06 to 0.08 (3 × 3, #18631).
+DEPTHWISE, DEPTHWISE_A100 = 0.12, 0.07
 # Products on AMD's cards: 668 of 1,307 TFLOP/s on an MI300X (mamf-finder of stas00/ml-engineering@744d01e).
 AMD = 0.51
 
@@ -51,14 +51,19 @@ TOGETHER = 1.06
 def reached(work: Work, card: Card) -> float:
     """The share of the peak of its type that a kernel reaches."""
     share = AMD if card.name.startswith("MI") else COMPUTE
-    if card.peak(work.unit) > FULL * card.peak("fp32"):
+    if full(work, card):
         kinds = {"convolution": CONVOLUTION, "attention": ATTENTION}
         share = min([share, *(most for kind, most in kinds.items() if kind in work.name)])
     if "depthwise" in work.name:
-        share = DEPTHWISE
+        share = DEPTHWISE_A100 if card.name.startswith("A100") else DEPTHWISE
     elif "attention" not in work.name:
         share *= filled(work, card)
     return share * sustained(card)
+
+
+def full(work: Work, card: Card) -> bool:
+    """Whether a kernel runs on tensor cores that aren't held at half their rate."""
+    return card.peak(work.unit) > FULL * card.peak("fp32")
 
 
 def filled(work: Work, card: Card) -> float:
@@ -79,6 +84,9 @@ def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, floa
     if work.flops:
         compute = work.flops / (reached(work, card) * card.peak(work.unit))
     memory = work.bytes / (share * card.bandwidth * 1e9)
+    if work.turned and full(work, card):  # not seen where products leave tensor cores at half rate
+        turning = 2 * work.turned / (MEMORY * card.bandwidth * 1e9)
+        compute, memory = compute + turning, memory + turning
     return {"compute": compute, "memory": memory, "launch": shortest * work.launches}
 
 

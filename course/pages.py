@@ -113,7 +113,7 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        25,
+        27,
         "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(

@@ -475,6 +475,8 @@ def test_kernels_see_no_gpu_no_stored_progress_no_colab_and_their_own_folder(tmp
     for name in hosts:
         monkeypatch.setenv(name, "yes")
     monkeypatch.setenv("GPU_COURSE_HOME", str(ROOT))
+    which = execute.shutil.which  # as on a machine with a GPU
+    monkeypatch.setattr(execute.shutil, "which", lambda name: name == "nvidia-smi" or which(name))
     path = saved(
         tmp_path,
         "import os\n"

@@ -73,7 +73,17 @@ def test_the_picture_of_a_snapshot_keeps_what_the_program_keeps():
         found = history.blocks(snapshot)
         [(line, size)] = history.held(snapshot)
     assert line.startswith("kept = ") and size == 3 * MIB == len(kept) * MIB
-    last = max(block.bottoms[-1][0] for block in found)
-    stays = [block for block in found if block.bottoms[-1][0] == last]
+    stays = [block for block in found if not block.freed]
     assert [block.line for block in stays] == [line] * 3 and len(found) == 4
     assert [block.bottoms[0][1] for block in found] == [0, 1, 2, 3]  # each on the older ones
+
+
+def test_an_epoch_without_a_leak_ends_at_zero():
+    """A learner who has fixed both lines would otherwise be told that 1 MiB is left, and go on looking for it."""
+    with practice_gpus(1):
+        torch.cuda.memory._record_memory_history(stacks="python")
+        passing = torch.ones(2**18, device="cuda")
+        del passing
+        chart = history.chart(torch.cuda.memory._snapshot())
+        torch.cuda.memory._record_memory_history(enabled=None)
+    assert chart.alt.startswith("1 MiB at the peak, 0 MiB at the end")

@@ -20,11 +20,12 @@ COLORS = [plots.MEMORY[part] for part in ("activations", "parameters", "batch", 
 
 @dataclass
 class Block:
-    """One allocation: its bytes, the line that made it, and (moment, MiB below it) wherever that changed."""
+    """One allocation: its bytes, the line that made it, (moment, MiB below it) wherever that changed, and its release."""
 
     size: int
     line: str
     bottoms: list[tuple[int, float]]
+    freed: bool = False
 
 
 def blocks(snapshot: dict) -> list[Block]:
@@ -42,6 +43,7 @@ def blocks(snapshot: dict) -> list[Block]:
             found.append(block)
         else:
             ended = alive.pop(event["addr"])
+            ended.freed = True
             ended.bottoms.append((moment, ended.bottoms[-1][1]))
         bottom = 0.0
         for block in alive.values():
@@ -88,8 +90,7 @@ def chart(snapshot: dict) -> vega.Chart:
     found = blocks(snapshot)
     lines = Counter(block.line for block in found)
     colors = dict(zip((line for line, _ in lines.most_common(4)), COLORS, strict=False))
-    last = max(block.bottoms[-1][0] for block in found)
-    end = sum(block.size for block in found if block.bottoms[-1][0] == last) / MIB
+    end = sum(block.size for block in found if not block.freed) / MIB
     peak = max(bottom + block.size / MIB for block in found for _, bottom in block.bottoms)
     title = f"{peak:.0f} MiB at the peak, {end:.0f} MiB at the end"
     alt = f"{title}, since the recording began: {len(found)} bands, each as long as its memory was in use."

@@ -58,7 +58,7 @@ WAITS_FOR = {  # line of the lesson: what Python needs from the GPU there
     "bool(x.max() > 0.5)": "a value",
     "x.cpu()": "a copy",
     "x[x > 0.5]": "the size of its result",
-    "host.to('cuda')": "a copy from memory that isn't pinned",
+    "host.to('cuda')": "a copy",
 }
 
 

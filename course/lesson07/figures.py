@@ -1,12 +1,13 @@
 """The figures of lesson 07: who worked when, what a stopwatch says, and forecasts before and after."""
 
+import json
+
 import torch
 
 from course import timeline
 from course.lesson07.loop import draw_lanes, forecast_spans, lay_out
 from course.measurements import traces
-from course.show import figures
-from course.show.widgets import choice, explore, slider
+from course.show import figures, vega
 from course.timeline.rows import lay_out as lay_out_trace
 from helpers import plots
 from practice_gpus import practice_gpus
@@ -33,6 +34,13 @@ def first_picture():
     )
 
 
+def clocks(cpu, wrong, right):
+    """Return lines: the ms of a GPU by the wrong clock and by the right one, and the CPU's as a multiple of each."""
+    rows = {"without synchronize()": wrong, "with synchronize()": right}
+    told = [f"{name:24}{ms:8.2f} ms   {cpu / ms:9,.1f}" for name, ms in rows.items()]
+    return [f"{'the clock read':24}{'GPU':>11}{'CPU ÷ GPU':>12}", *told]
+
+
 def _timeline(spans, title, whole, height):
     figure, axes = plots.new_figure(title, "time (ms)", size=(7.2, height))
     draw_lanes(axes, spans, whole)
@@ -52,30 +60,108 @@ def draw_call(returned, finished):
     return figure, f"{title}. Python is blocked in synchronize meanwhile."
 
 
-def queue(python, device, wait):
-    """Draw six steps: Python prepares for `python` ms, the GPU computes for `device` ms; (Figure, sentence)."""
-    step = [("Python", "prepares", python), ("GPU", "works", device)]
-    steps = 6 * [*step, "waits"] if wait == "after every step" else [*(6 * step), "waits"]
-    simulated, total = lay_out(steps)
-    spans = [(ROWS[row], LABELS[label], *times) for row, label, *times in simulated]
-    busy = 6 * device / total
-    title = f"Six steps take {total:.0f} ms; the GPU is busy {busy:.0%} of the time"
-    figure, _ = _timeline(spans, title, 6 * 40, 2.1)  # the slowest that the lesson offers
-    return figure, f"{title}."
+WAYS = ("a wait in each step", "one wait at the end")  # when Python waits
+PARTS = {"Python prepares": plots.CPU, "Python waits": plots.WAIT, "GPU computes": plots.GPU}
 
 
-def explore_queue():
-    """Show `queue` with its choices: how long Python and the GPU take, and when Python synchronizes."""
-    explore(
-        queue,
-        python=slider("Python prepares (ms)", [5, 10, 15, 20], 20),
-        device=slider("GPU computes (ms)", [5, 10, 15, 20], 20),
-        wait=choice("Synchronize", ["at the end", "after every step"], "after every step"),
+def draw_queue(ms=20):
+    """Return a Chart: six steps of a loop with a wait in each, and with one at the end; sliders for Python and the GPU."""
+    step = [("Python", "prepares", ms), ("GPU", "works", ms)]
+    totals = [lay_out(steps)[1] for steps in (6 * [*step, "waits"], [*(6 * step), "waits"])]
+    told = (f"{name}, {total:.0f} ms" for name, total in zip(WAYS, totals, strict=True))
+    return vega.Chart(_queue_chart(ms), _queue_still(step), f"Six steps: {'; '.join(told)}.")
+
+
+def _queue_chart(ms):
+    """The spec: a row (way, part, step) for each bar; its start and end follow from the two sliders."""
+    rows = [
+        (way, part, i)
+        for way in range(2)
+        for part in range(3)
+        for i in range(6)
+        if part != 1 or way == 0 or i == 5
+    ]
+    turn, pace = "python + device", "max(python, device)"
+    begin = (
+        f"datum.w == 0 ? datum.i * ({turn}) + (datum.p > 0 ? python : 0) : datum.p == 0 ? datum.i * python "
+        f": datum.p == 1 ? 6 * python : python + datum.i * {pace}"
     )
+    end = (
+        "datum.p == 0 ? datum.start + python : datum.p == 2 || datum.w == 0 ? datum.start + device "
+        f": python + 5 * {pace} + device"
+    )
+    lane = {"type": "quantitative", "scale": {"domain": [5.4, 0], "nice": False}, "axis": None}
+    ms_axis = {
+        "type": "quantitative",
+        "scale": {"domain": [0, 240], "nice": False},
+        "axis": {"title": "ms", "grid": False, "tickCount": 6},
+    }
+    color = {
+        "field": "part",
+        "type": "nominal",
+        "scale": {"domain": [*PARTS], "range": [*PARTS.values()]},
+        "legend": {"title": None},
+    }
+    title = f"'Six steps: ' + 6 * ({turn}) + ' ms with a wait in each, ' + (python + 5 * {pace} + device) + ' ms with one at the end'"
+    columns = vega.calculate(
+        start=begin,
+        end=end,
+        part=f"{json.dumps([*PARTS])}[datum.p]",
+        top="datum.w * 2.8 + 0.7 + (datum.p == 2 ? 0.9 : 0)",
+        bottom="datum.top + 0.8",
+        words=f"{json.dumps(WAYS)}[datum.w]",
+        above="datum.w * 2.8 + 0.35",
+    )
+    bars = {
+        "x": {"field": "start", **ms_axis},
+        "x2": {"field": "end"},
+        "y": {"field": "top", **lane},
+        "y2": {"field": "bottom"},
+        "color": color,
+    }
+    names_at = {
+        "x": {"datum": 0, **ms_axis},
+        "y": {"field": "above", **lane},
+        "text": {"field": "words"},
+    }
+    return {
+        "title": {"text": {"expr": title}},
+        "params": [
+            vega.slider("python", 20, 5, ms, "Python (ms)", low=5),
+            vega.slider("device", 20, 5, ms, "GPU (ms)", low=5),
+        ],
+        **vega.csv("w,p,i", rows),
+        "transform": columns,
+        "width": 860,
+        "height": 190,
+        "layer": [
+            {"mark": {"type": "rect", "stroke": plots.CARD}, "encoding": bars},
+            {
+                "transform": [{"filter": "datum.p == 0 && datum.i == 0"}],
+                "mark": {"type": "text", "align": "left", "fontSize": 13},
+                "encoding": names_at,
+            },
+        ],
+    }
+
+
+def _queue_still(step):
+    """The figure of both loops, for pages that draw no chart."""
+    loops = [lay_out(steps) for steps in (6 * [*step, "waits"], [*(6 * step), "waits"])]
+    title = "Six steps: {:.0f} ms with a wait in each, {:.0f} ms with one at the end"
+    title = title.format(*(total for _, total in loops))
+    figure, places = plots.panels(title, 2, 1, (7.2, 3.4), sharex=True)
+    for axes, way, (simulated, _) in zip(places, WAYS, loops, strict=True):
+        plots.tidy(axes)
+        spans = [(ROWS[row], LABELS[label], *times) for row, label, *times in simulated]
+        draw_lanes(axes, spans, loops[0][1])
+        axes.set_title(way, fontsize=9, color=plots.INK, loc="left", pad=10)
+    places[-1].set_xlabel("time (ms)")
+    return figure
 
 
 def show_stopwatch(stopwatch, images):
-    """Show what `stopwatch` says of growing matmuls, and of the bare call."""
+    """Show what `stopwatch` says of growing matmuls, what the bare call, and where the work alone would lead."""
     sizes = [size for size in (16, 32, 64, 128, 256) if size <= len(images)]
     honest, calls = [], []
     for size in sizes:
@@ -84,14 +170,19 @@ def show_stopwatch(stopwatch, images):
         calls.append(stopwatch(lambda some=some: some @ some.T, synchronize=lambda: None))
     series = {"time_ms": (sizes, honest), "the call alone": (sizes, calls)}
     times = plots.number((sizes[-1] / sizes[0]) ** 2)
-    title = f"{times} times the work, and the call alone doesn't notice"
+    title = f"{times} times the work, and the call alone hardly notices"
     colors = dict(zip(series, (plots.GPU, plots.TROUBLE), strict=True))
-    axes = ("images (log scale)", "time (ms, log scale)")
-    figure = plots.lines(series, title, *axes, logx=True, logy=True, colors=colors)
-    figure.axes[0].margins(x=0.2)
+    words = ("images (log scale)", "time (ms, log scale)")
+    figure = plots.lines(series, title, *words, logx=True, logy=True, colors=colors)
+    [axes] = figure.axes
+    axes.margins(x=0.2)
+    work = [honest[-1] * (size / sizes[-1]) ** 2 for size in sizes]
+    axes.plot(sizes[1:], work[1:], linestyle=":", color=plots.FAINT)
+    place = {"xytext": (10, -4), "textcoords": "offset points", "va": "top", "fontsize": 9}
+    axes.annotate("the work alone", (sizes[-3], work[-3]), color=plots.FAINT, **place)
     ends = [plots.number(values[-1]) for values in (honest, calls)]
     alt = f"Time by number of images: at {sizes[-1]}, {ends[0]} ms by the stopwatch, {ends[1]} ms for the call."
-    figures.show(figure, alt)
+    figures.show(figure, f"{alt} A dotted line shows the work alone.")
 
 
 def in_turn(host, work, side):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 GIB = 1 << 30
 TABLE = Path(__file__).parent / "cards.json"
+TWO = ("A100", "GH200")  # names of two cards, apart by their memory
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Card:
     def short(self) -> str:
         """The name without its memory, such as "T4"; with it where there are two such cards: "A100 80 GB"."""
         name = self.name.split(" (")[0]
-        return self.name.replace("(", "").replace(")", "") if name == "A100" else name
+        return self.name.replace("(", "").replace(")", "") if name in TWO else name
 
     @property
     def gigabytes(self) -> int:
@@ -78,10 +79,11 @@ class Card:
 
 # GB/s of all-reduces of 1 GiB and more on one machine: stas00/ml-engineering@744d01e, network/README.md (8 × A100, 8 × H200,
 # 8 × B200, 8 × MI300X); two RTX 3090 Ti without peer access: mli/transformers-benchmarks@3370b2b, transformers.ipynb.
-BUS = {"A100": 229.0, "H100": 463.6, "H200": 463.6, "B200": 723.3, "MI300X": 312.9, "RTX": 6.23}
+BUS = {"A100": 229.0, "H100 SXM": 463.6, "H200": 463.6, "B200": 723.3, "MI300X": 312.9, "RTX": 6.23}
 # Generation → GB/s of 16 lanes in one direction (PCI-SIG), and what was measured of pageable memory: Quadro RTX 6000,
-# npho/cse554@4eb37c5; A10G, pytorch/tutorials@e12145f (4 GB in 0.387 s). For generation 5 nobody published it: as 4.
-PCIE = {3: (15.75, 3.75), 4: (31.5, 10.3), 5: (63.0, 10.3)}
+# npho/cse554@4eb37c5; A10G, pytorch/tutorials@e12145f (4 GB in 0.387 s). For generation 5 and C2C nobody published it: as 4.
+# C2C is NVLink between a Grace CPU and its GPU: 377 GB/s of its 450 were measured (copies_gh200).
+PCIE = {3: (15.75, 3.75), 4: (31.5, 10.3), 5: (63.0, 10.3), "C2C": (450.0, 10.3)}
 
 
 def _card(row: dict) -> Card:

@@ -340,11 +340,12 @@ def forecast(
     for device in machine.devices:
         torch.cuda.reset_peak_memory_stats(device)
     held = torch.cuda.memory_allocated()
-    with recording(machine) as entries, updating() as update:
+    with recording(machine) as log, updating() as update:
         for _ in range(repeat):
             step()
+    entries = log.entries
     peak = max(torch.cuda.max_memory_allocated(device) for device in machine.devices)
-    state = State.seen(entries, max(held, torch.cuda.memory_allocated()))
+    state = State.seen(entries, max(held, torch.cuda.memory_allocated()), log.forward)
     if "after" in update and peak > update["passes"]:
         passes = update["passes"] + max(0, update["after"] - update["before"])  # a state made now
         temporary = peak - update["after"]

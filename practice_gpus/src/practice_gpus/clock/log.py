@@ -99,12 +99,12 @@ class Reduce(Entry):
 
 @contextlib.contextmanager
 def recording(machine: Machine) -> Iterator[Any]:
-    """A list that is filled with what happens on a machine in here."""
+    """A `Log` whose ``entries`` are what happens on a machine in here."""
     log = Log(machine)
     log.entries = []
     machine.observers.append(log)
     try:
-        yield log.entries
+        yield log
     finally:
         machine.observers.remove(log)
 
@@ -117,6 +117,7 @@ class Log(Observer):
         self.queue = queue
         self.entries: list[Entry] | None = None
         self.marks = 0
+        self.forward = 0  # bytes: the peak until the first backward pass
         self.process = os.getpid()
 
     def add(self, entry: Entry) -> None:
@@ -149,6 +150,8 @@ class Log(Observer):
             return  # counted as a copy
         here = self.here(call.home)
         backward = in_backward() >= 0
+        if backward and self.entries is not None and not self.forward:
+            self.forward = torch.cuda.max_memory_allocated()
         for each in work(call.func, call.args, call.kwargs, out):
             self.add(Launch(*here, each, backward))
 

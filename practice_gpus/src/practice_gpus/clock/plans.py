@@ -32,7 +32,8 @@ SHARDED = {
 class State:
     """Bytes that a training step keeps on one GPU; ``numbers`` are those of the parameters.
 
-    ``temporary``: what only the optimizer's update holds, where that makes the peak; ``passes``: the peak until then.
+    ``temporary``: what only the optimizer's update holds, where that makes the peak; ``passes``: the peak until then;
+    ``forward``: the peak until gradients come, 0 where those of the step before are still there.
     """
 
     numbers: int = 0
@@ -41,10 +42,11 @@ class State:
     optimizer: int = 0
     passes: int = 0
     temporary: int = 0
+    forward: int = 0
 
     @classmethod
-    def seen(cls, entries: list[Entry], held: int) -> State:
-        """Of the parameters that a training step read, and the bytes held before or after it."""
+    def seen(cls, entries: list[Entry], held: int, forward: int = 0) -> State:
+        """Of the parameters that a training step read, the bytes held before or after it, and the peak of its forward pass."""
         if not any(map(is_backward, entries)):
             return cls()
         read = {mark for e in entries if isinstance(e, Launch) for mark, _ in e.work.reads}
@@ -56,7 +58,8 @@ class State:
         kept = gradients if any(p.grad is not None for p in trained) else 0
         # what is more than four numbers for each of them is the batch
         optimizer = min(max(0, held - weights - kept), 3 * gradients)
-        return cls(sum(p.numel() for p in parameters), weights, gradients, optimizer)
+        numbers = sum(p.numel() for p in parameters)
+        return cls(numbers, weights, gradients, optimizer, forward=0 if kept else forward)
 
 
 @dataclass(frozen=True)
@@ -74,16 +77,16 @@ class Plan:
         state = self.state
         parts = {name: getattr(state, name) for name in ("parameters", "gradients", "optimizer")}
         parts["activations"] = max(0, peak - sum(parts.values()))
-        shared = sum(parts[name] for name in SHARDED[self.name])
-        saved = shared - shared // self.gpus
-        gathered = 2 * state.parameters // UNITS if self.name == "fsdp" else 0
-        if state.temporary and self.name in ("zero1", "zero2", "fsdp"):  # each updates its share
-            spared = state.temporary - state.temporary // self.gpus
-            # gradients: when activations are at their peak, there are none to share yet
-            gone = state.gradients - state.gradients // self.gpus if self.name != "zero1" else 0
-            return max(peak - saved - spared, state.passes - (saved - gone) + gathered)
-        buckets = state.gradients if self.name == "ddp" else 0  # gradients are copied there
-        return peak - saved + gathered + buckets
+        shared = {name: parts[name] - parts[name] // self.gpus for name in SHARDED[self.name]}
+        saved = sum(shared.values())
+        if self.name in ("ddp", "tp"):  # DDP copies gradients to its buckets
+            return peak - saved + state.gradients * (self.name == "ddp")
+        # what FSDP holds whole: the parameters of two parts, the gradients of one
+        whole = (2 * state.parameters + state.gradients) // UNITS if self.name == "fsdp" else 0
+        before = state.forward - saved + shared.get("gradients", 0)  # there are none to share yet
+        backward = (state.passes or peak) - saved
+        update = peak - saved - (state.temporary - state.temporary // self.gpus)
+        return max(before + whole, backward + whole, update)
 
     def entries(self, entries: list[Entry]) -> list[Entry]:
         """What one of them does."""

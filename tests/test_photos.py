@@ -1,6 +1,5 @@
 """The running project: photos of the learner's own, the samples, and the network that looks at them."""
 
-
 import pytest
 import torch
 from PIL import Image

@@ -17,11 +17,11 @@ from course.tools import ROOT, _notebooks
 
 FILMS = {"Light": ".github/lesson.gif", "Dark": ".github/lesson_dark.gif"}
 WINDOW = {
-    "width": 700,
+    "width": 660,
     "height": 620,
 }  # so narrow that a phone, which shows 360 of its pixels, can be read
-WIDTH, HEIGHT = 580, 420  # of what is seen, in pixels of the page
-STORED = 1160  # pixels of the film's width, for a good screen
+WIDTH, HEIGHT = 570, 420  # of what is seen, in pixels of the page
+STORED = 1140  # pixels of the film's width, for a good screen
 COLORS = 96
 CALM = """.jp-cell-toolbar, .jp-Collapser, .jp-InputPrompt {visibility: hidden}
 .jp-Notebook .jp-Cell {border-color: transparent !important; box-shadow: none !important; outline: none !important}

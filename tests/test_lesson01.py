@@ -1,5 +1,7 @@
 """Lesson 01: machines to diagnose, warps, and figures that follow what the learner wrote."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -57,6 +59,18 @@ def test_the_lessons_doctor_agrees_with_the_courses():
             assert doctor.diagnose(facts).code == codes[cause], machine
         else:
             assert doctor.diagnose(facts).code not in codes.values(), machine
+
+
+@pytest.mark.parametrize("name", ["CUDA Version:", "CUDA UMD Version:"])
+def test_your_own_machine_is_read_as_nvidia_smi_says_it(name, monkeypatch):
+    """Else a learner's doctor would call a driver missing that stands in the table above."""
+    table = SimpleNamespace(stdout=f"| NVIDIA-SMI 610.1   Driver Version: 610.1   {name} 13.2 |")
+    monkeypatch.setattr(lesson01.subprocess, "run", lambda *_, **__: table)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    for program, driver in (("nvidia-smi", "13.2"), (None, None)):
+        monkeypatch.setattr(lesson01.shutil, "which", lambda _, program=program: program)
+        machine = lesson01.this_machine()
+        assert machine[1:] == (torch.version.cuda, driver, "-1")
 
 
 def test_eleven_warps_fill_the_scheduler():

@@ -142,7 +142,9 @@ def test_readme_names_every_page_and_has_one_badge():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for page in course.NOTEBOOKS:
         assert text.count(f"](notebooks/{page.file})") == 1, page.file
-    assert launch_links(text) == {
-        "Colab": publish.launches(course.REPOSITORY, course.NOTEBOOKS[0].file)["Colab"]
-    }
-    assert len(text.split()) <= 700
+    assert "OWNER_NAME" not in text, "a link that leads nowhere"
+    start = publish.start("someone/their-copy")
+    to = publish.launches("someone/their-copy", course.NOTEBOOKS[0].file)["Colab"]
+    assert launch_links(start) == {"Colab": to}
+    published = text.replace(publish.start(course.REPOSITORY), start)
+    assert launch_links(published) == {"Colab": to} and len(published.split()) <= 700

@@ -1,6 +1,5 @@
 """The running project: photos of the learner's own, the samples, and the network that looks at them."""
 
-
 import pytest
 import torch
 from PIL import Image
@@ -33,8 +32,8 @@ def test_without_photos_of_their_own_learners_get_three_stand_ins_and_no_test_pi
     assert photos.pretrained(3).eval()(photos.prepare(test.images[:1])).shape == (1, 3)
 
 
-def test_negatives_take_the_place_of_half_the_test_patches_and_of_nothing_else():
-    plain, other = (photos.load("no such folder", negatives=way) for way in (False, True))
+def test_inverted_colors_take_the_place_of_half_the_test_patches_and_of_nothing_else():
+    plain, other = (photos.load("no such folder", inverted=way) for way in (False, True))
     assert torch.equal(plain[0].images, other[0].images)
     changed = (plain[1].images != other[1].images).flatten(1).any(1)
     assert changed.reshape(3, 8).tolist() == [[False] * 4 + [True] * 4] * 3

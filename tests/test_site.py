@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -12,7 +13,7 @@ from bs4 import BeautifulSoup
 from course import __main__ as door
 from course.pages import NOTEBOOKS, blocks, number_of
 from course.show.vega import KEPT, VEGALITE
-from course.tools import ROOT, _notebooks, slides
+from course.tools import ROOT, _guesses, _notebooks, publish, slides
 from course.tools import site as site_command
 
 PATHS = _notebooks.find()
@@ -71,7 +72,8 @@ def test_links_lead_to_pages_and_headings(site, path):
 def test_a_page_reads_without_a_network(site, folder, path):
     """Nothing is fetched but badges: looks, scripts and pictures lie in the page or beside it."""
     page = site[path.stem]
-    assert page.select("iframe, object, embed, script[src]") == []
+    assert page.select("iframe, object, embed") == []
+    assert [script["src"] for script in page.select("script[src]")] == ["site.js"]
     assert [link["href"] for link in page.select("link")] == ["course.css"]
     assert not re.search(r"@import|url\(.?(https?:)?//", (folder / "course.css").read_text("utf-8"))
     assert "vegaEmbed =" in (folder / "vega.js").read_text("utf-8")
@@ -128,7 +130,7 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
 def test_an_answer_is_folded_once_until_the_reader_has_guessed(site, path):
     folded = site[path.stem].select("details.answer")
     for part in folded:
-        assert part.select(".jp-OutputArea-output") and "Show anyway" not in part.get_text()
+        assert part.select(".jp-OutputArea-output") and not part.select(".reveal")
     hidden = [
         c for c in _notebooks.read(path).cells if "outputs_hidden" in c.metadata.get("jupyter", {})
     ]
@@ -160,7 +162,112 @@ def test_the_site_is_searched_without_a_network_and_pages_lead_on(folder, site):
     assert {f"{name}.html" for name in site} == {file for file, _, _ in places}
     assert all(site[file.removesuffix(".html")].find(id=at) for file, _, at in places if at)
     assert any("pinned memory" in words.lower() for *_, words in found)
-    assert "01_check_for_cuda.html" in [a["href"] for a in site["00_start_here"].select("nav a")]
+    read = " ".join(words for *_, words in found)
+    assert "In [" not in read and "/nav" not in read and "Answer: " not in read
+
+
+NEXT = {  # what a page leads on to, at its foot
+    "00": ["01"],
+    "01": ["00", "02", "01b"],
+    "01b": ["01", "02"],
+    "07": ["06", "08", "07b"],
+    "07b": ["07", "08"],
+    "08": ["07", "08b"],
+    "92": [],
+}
+
+
+@pytest.mark.parametrize("number", NEXT)
+def test_the_path_leads_along_the_path_and_a_deeper_page_back_to_it(number):
+    """Who followed the arrow of 01 left the path for 01b, and found no way back."""
+    [path] = _notebooks.find([number])
+    links = BeautifulSoup(site_command.neighbors(path.stem), "html.parser").select("a")
+    assert [number_of(link["href"]) for link in links] == NEXT[number]
+    assert [link.get_text().startswith("deeper") for link in links] == [
+        len(to) == 3 and number < "08" for to in NEXT[number]
+    ]
+
+
+def test_a_published_site_runs_a_page_in_one_click_and_an_unpublished_one_has_no_dead_link(
+    tmp_path, monkeypatch, capsys
+):
+    """Links named OWNER_NAME, and "run this page" led to an installation."""
+    few = _notebooks.find(["02"])
+    monkeypatch.setattr(_notebooks, "find", lambda names=(): few)
+    for address, count in (("someone/their-copy", 1), (None, 0)):
+        monkeypatch.setattr(publish, "known", lambda address=address: address)
+        assert door.main(["site", str(tmp_path / str(count))]) == 0
+        assert ("OWNER/NAME" in capsys.readouterr().err) == (address is None)
+        for name in ("index", few[0].stem):
+            text = (tmp_path / str(count) / f"{name}.html").read_text(encoding="utf-8")
+            page = BeautifulSoup(text, "html.parser")
+            assert "OWNER_NAME" not in text
+            for place in ("colab.research", "mybinder"):
+                links = page.select(f".still a[href*='{place}'], .opens a[href*='{place}']")
+                assert len(links) == count
+                file = "00_start_here" if name == "index" else name
+                assert all("their-copy" in a["href"] and file in a["href"] for a in links)
+            cloned = "git clone https://github.com/someone/their-copy" in page.get_text()
+            assert cloned == bool(count) or name != "index"
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "git@github.com:a-b/c.d.git",
+        "https://github.com/a-b/c.d",
+        "https://x@github.com/a-b/c.d.git/",
+    ],
+)
+def test_a_clone_knows_its_address_by_its_remote(monkeypatch, remote):
+    monkeypatch.setattr(publish.course, "REPOSITORY", "OWNER_NAME/x")
+    for told, known in ((remote, "a-b/c.d"), ("https://example.org/a/b", None), ("", None)):
+        done = SimpleNamespace(stdout=f"{told}\n")
+        monkeypatch.setattr(publish.subprocess, "run", lambda *_, done=done, **__: done)
+        assert publish.known() == known
+
+
+@each_lesson
+def test_every_stored_question_can_be_answered_and_judged_by_its_stored_answer(path):
+    """Choices were dead circles; a wrong verdict would teach what is wrong."""
+    stored = _notebooks.read(path)
+    asked = json.dumps(stored.cells).count("<b>Predict:</b>")
+    notebook = _notebooks.read(path)
+    _guesses.alive(notebook)
+    html = "".join(
+        output.get("data", {}).get("text/html", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+    )
+    assert "○ " not in html and "Show anyway" not in html and "What is your guess?" not in html
+    page = BeautifulSoup(re.sub('data:image/[^"]*', "", html), "html.parser")
+    judged = page.select("form.guess:has(input)")
+    assert sum("Predict:" in form.legend.get_text() for form in judged) == asked
+    for form in judged:
+        answer = page.find(id=form["data-reveal"]).find("div").get_text().removeprefix("Answer: ")
+        if "data-right" in form.attrs:
+            assert answer.startswith(
+                form.select("label")[int(form["data-right"])].get_text().strip()
+            )
+        else:
+            assert answer.replace(",", "").startswith(form["data-actual"])
+
+
+@each_lesson
+def test_every_output_that_moves_has_a_picture_that_stands_still(path):
+    """A chart, an explorer or a chart behind a guess left nothing where no script runs."""
+    for cell in _notebooks.read(path).cells:
+        before = ""
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            html = data.get("text/html", "")
+            if KEPT in output.get("metadata", {}):
+                assert re.search('<img alt="[^"]+"[^>]* src="data:image', before), cell.source
+            elif "In a running notebook" in html:
+                assert re.search('<img alt="[^"]+"[^>]* src="data:image', html), cell.source
+            if VEGALITE in data or _notebooks.VIEW in data:
+                assert "image/png" in data and output.metadata["image/png"]["alt"], cell.source
+            before = html
 
 
 @each_page

@@ -6,6 +6,7 @@ from a wrong answer. Checks look at behavior (values, devices, copies, bytes); t
 still the starter.
 """
 
+import ast
 import dis
 import importlib
 import inspect
@@ -46,7 +47,7 @@ class NotYet(Exception):
 class NotAttempted(Exception):
     """The starter is untouched; the message says what to do, if it isn't to fill in a cell, under a `title` of its own."""
 
-    def __init__(self, message, title=""):
+    def __init__(self, message="", title=""):
         super().__init__(message)
         self.title = title
 
@@ -317,6 +318,20 @@ def is_untouched(answer: object) -> bool:
     if isinstance(answer, (tuple, list)):
         return len(answer) > 0 and all(is_untouched(part) for part in answer)
     return inspect.isfunction(answer) and _returns_nothing(answer)
+
+
+def same_code(answer: object, starter: Callable) -> bool:
+    """Whether the body of the function `answer` reads as that of `starter`: its cell is as the learner found it."""
+    return bool(_body(answer)) and _body(answer) == _body(starter)
+
+
+def _body(function):
+    """The statements of `function` as text, whatever its spaces and comments; [] where its source can't be read."""
+    try:
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return []
+    return [ast.dump(each) for each in getattr(tree, "body", [])]
 
 
 def _returns_nothing(function):

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from course.checks import expect
-from course.checks.core import LearnerError, NotYet, call
+from course.checks.core import LearnerError, NotAttempted, NotYet, call, same_code
 from course.checks.watch import (
     GPU,
     RATE,
@@ -97,7 +97,17 @@ def evaluate(model, loader, device):
     return correct.item() / count
 
 
+def evaluate_starter(model, loader, device):
+    training = model.training  # the mode to go back to
+    correct, count = 0, 0
+    ...
+    model.train(training)
+    return correct.item() / count
+
+
 def _check_evaluate(answer):
+    if same_code(answer, evaluate_starter):
+        raise NotAttempted("Your lines belong in place of the three dots.")
     with practice_gpus(1):
         for training in (True, False):
             model = Watched().to(GPU).train(training)
@@ -239,7 +249,21 @@ def fixed_epoch(model, loader, optimizer, device):
     return total / count
 
 
+def broken_epoch(model, loader, optimizer, device):
+    total, count = 0, 0
+    for x, y in loader:
+        x = x.to(device)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss * len(y)
+        count += len(y)
+    return total / count
+
+
 def _check_bugs(answer):
+    if same_code(answer, broken_epoch):
+        raise NotAttempted("all four bugs are still there.")
     sizes = (4, 4, 4, 2)
     with practice_gpus(1):
         model = GraphWatched().to(GPU).eval()  # as a test leaves it

@@ -1,4 +1,4 @@
-"""The figures of lesson 04: photos with their names, and training curves."""
+"""The figures of lesson 04: photos with their names, and what `reveal` takes."""
 
 import textwrap
 from pathlib import Path
@@ -11,7 +11,7 @@ from course import photos
 from course.lesson04 import lab
 from course.show import figures
 from helpers import plots
-from helpers.training import evaluate, train_step
+from helpers.training import train_step
 
 _JUDGED = {
     True: ("✓ ", plots.GPU),
@@ -22,20 +22,19 @@ _JUDGED = {
 
 def first_picture():
     """Return (Figure, alternative text): what the pretrained network calls test photos, and its names after training."""
-    train, test = photos.load(negatives=True)
+    train, test = photos.load(inverted=True)
     body = photos.pretrained()
     old_head, body._fc = body._fc, nn.Identity()
     loader, tests = lab.loaders(body, train, test)
     seen = tests.dataset.tensors[0]
     before = _imagenet(old_head(seen))
-    head = lab.new_head(len(train.classes)).train()
+    head = lab.new_head(len(train.classes))
     optimizer = torch.optim.Adam(head.parameters(), lr=0.0005)
     for _ in range(5):
-        evaluate(head, tests, "cpu")  # as in the lesson; each loader draws a random number
         for batch, labels in loader:
             train_step(head, batch, labels, optimizer)
-    after = head.eval()(seen).argmax(1)
-    chosen = [3, 11, 16, 19]
+    after = head(seen).argmax(1)
+    chosen = [3, 11, 16, 12]
     title = "Four test images, before and after 30 steps of training"
     now = [(test.classes[after[i]], bool(after[i] == test.labels[i])) for i in chosen]
     return _renamed(title, test.images[chosen], [before[i] for i in chosen], now, 6)
@@ -77,79 +76,117 @@ def _renamed(title, images, before, after, size=7.4):
 
 
 def first_names(network, data):
-    """Show the network's ImageNet name of two of the course's photos and of an image of each class of `data`."""
-    places = [(data.labels == label).nonzero()[:4, 0] for label in range(len(data.classes))]
-    images = [
-        photos.sample("coffee"),
-        photos.sample("chelsea"),
-        *(data.images[i[-1]] for i in places),
-    ][:6]
+    """Show up to six images of `data`, of each class as many, and the ImageNet name that `network` gives them."""
+    each = max(1, 6 // len(data.classes))
+    chosen: list[int] = []
+    for label in range(min(6, len(data.classes))):
+        places = (data.labels == label).nonzero()[:, 0].tolist()
+        chosen += sorted({places[(len(places) * (k + 1) - 1) // each] for k in range(each)})
+    device = next(network.parameters()).device
     with torch.inference_mode():
-        names = _imagenet(network(photos.prepare(torch.stack(images))))
-    told = [("our coffee", None), ("our cat", None), *((name, None) for name in data.classes)]
-    title = "It knows coffee and cats; everything else gets one of the same 1,000 names"
-    figures.show(*_renamed(title, images, names, told[: len(images)]))
+        names = _imagenet(network(photos.prepare(data.images[chosen].to(device))))
+    told = [(data.classes[data.labels[i]], None) for i in chosen]
+    title = "None of these has its own name among the network's 1,000"
+    if data.classes != photos.STAND_INS:
+        title = "Your photos, and the likeliest of the network's 1,000 names"
+    figures.show(*_renamed(title, data.images[chosen], names, told))
 
 
-def verdict(network, head, test, loader, *paths):
-    """Show the image of `test` that got its class's lowest probability from `head`, then the photos at `paths`, with bars.
+SURE = ("under 40%", "40 to 90%", "over 90%")
+WHY_NOT = (
+    "The old head knew a cat when it saw one. The new one can say neither “cat” nor “none of these”: its percentages "
+    "always add up to 100%, shared among your classes alone. They say which class fits best, not whether any fits at all."
+)
 
-    `loader` hands out the features of `test`, in its order; a path is a sample's name, or leads to a photo of yours.
+
+def compare_verdicts(network, head, test, *paths):
+    """Return what `reveal` takes: how sure body and head are of the photos at `paths`, and of their hardest test image.
+
+    The question is about the first path; a path is a sample's name, or leads to a photo of yours.
     """
     device = next(head.parameters()).device
     own = [photos.sample(path) if path in photos.SAMPLES else photos.read(path) for path in paths]
     with torch.inference_mode():
-        features = loader.dataset.tensors[0]
-        chances = head.eval()(features.to(device)).softmax(1).cpu()
+        chances = head(lab.features(network, test).to(device)).softmax(1).cpu()
         hardest = chances.gather(1, test.labels[:, None])[:, 0].argmin()
         images = torch.stack([test.images[hardest], *own])
-        seen = network(photos.prepare(images.to(device)))
-        chances = head(seen).softmax(1).cpu()
-    names = [f"hardest test image ({test.classes[test.labels[hardest]]})"]
+        chances = head(network(photos.prepare(images.to(device)))).softmax(1).cpu()
+    names = ["hardest test image"]
     names += [{"chelsea": "our cat"}.get(path, Path(path).stem) for path in paths]
-    known = len(test.classes)
-    title = f"Whatever you show it, it answers with one of its {known} names"
-    wide = 5.7 / max(3, len(images))  # inches of a photo
-    size, ratios = (6, 1.5 + wide), {"height_ratios": (wide, 0.2 * min(known, 3))}
-    figure, (above, below) = plots.panels(title, 2, len(images), size, squeeze=False, **ratios)
+    figure = _verdicts(images, names, chances, test)
+    sure, best = (each[:2].tolist() for each in chances.max(1))
+    same = " The percentage can't tell them apart." if abs(sure[0] - sure[1]) < 0.1 else ""
+    found, cat = (test.classes[each] for each in best)
+    told = f"It's {sure[0]:.0%} sure that the photo on the left is {found}"
+    told += ", and right" if best[0] == test.labels[hardest] else ", and wrong"
+    told += f". It's {sure[1]:.0%} sure that {names[1]} is {cat}.{same} {WHY_NOT}"
+    return {"actual": SURE[(sure[1] >= 0.4) + (sure[1] > 0.9)], "because": told, "figure": figure}
+
+
+def _verdicts(images, names, chances, test):
+    """Return (Figure, alternative text): each photo with its three likeliest classes beside it, three in a row."""
+    known, across = min(len(test.classes), 3), min(3, len(images))
+    down = -(-len(images) // across)
+    title = f"Whatever you show it, it answers with one of its {len(test.classes)} names"
+    size, wide = (7.4, 0.5 + 1.45 * down), {"width_ratios": (1.1, 1.3) * across}
+    figure, grid = plots.panels(title, down, 2 * across, size, squeeze=False, **wide)
     figures.colorful(figure).get_layout_engine().set(
-        w_pad=0.04, wspace=0, rect=(0.014, 0, 0.976, 1)
+        w_pad=0.03, wspace=0, rect=(0.016, 0, 0.976, 1)
     )
-    said = []
-    for top, bottom, image, name, chance in zip(above, below, images, names, chances, strict=True):
-        _draw_photo(top, image, round(wide * plots.PIXELS))
-        top.set_title(name, fontsize=10, color=plots.INK)
-        best = chance.topk(min(known, 3))
+    for axes in grid.flat:
+        axes.set_axis_off()
+    said, left, right = [], grid[:, ::2].flat, grid[:, 1::2].flat
+    for photo, bars, image, name, chance in zip(left, right, images, names, chances, strict=False):
+        _draw_photo(photo, image, 132)
+        photo.set_title(name, fontsize=10, color=plots.INK, loc="left")
+        best = chance.topk(known)
         values, labels = best.values.tolist(), [test.classes[k] for k in best.indices]
-        bottom.barh(range(len(values)), values, color=plots.GPU, height=0.6)
-        bottom.set(xlim=(0, 2), ylim=(len(values) - 0.5, -0.5))
-        bottom.set_axis_off()
+        bars.barh(range(known), values, color=plots.GPU, height=0.3)
+        bars.set(xlim=(0, 1.25), ylim=(2.45, -0.9))
         for row, (label, value) in enumerate(zip(labels, values, strict=True)):
-            look = {"fontsize": 10, "color": plots.INK, "va": "center"}
-            bottom.text(value + 0.05, row, f"{value:.0%} {label}", **look)
+            look = {"fontsize": 10, "color": plots.INK, "va": "bottom"}
+            bars.text(0, row - 0.2, f"{value:.0%} {label}", **look)
         said.append(f"{name}: {labels[0]} {values[0]:.0%}")
-    figures.show(figure, f"Photos and what the new head calls them: {'; '.join(said)}.")
+    return figure, f"Photos and what the new head calls them: {'; '.join(said)}."
 
 
-def training(losses, accuracies):
-    """Show the loss of each step above the test accuracy, before training and after each epoch.
+NO_ERROR = (
+    "No error, no warning. In training mode, batch norm rescales by the mean and spread of the batch at hand, and the "
+    "head gets features that it never learned from. After eval(), batch norm uses the mean and spread that it stored."
+)
+RIGHT = ("as many as with it", "fewer, but most", "fewer than half")
 
-    `losses` is a list of tensors, one for each step; `accuracies` a list of floats, 0 to 1, the first before training.
-    """
-    values = torch.stack(losses).tolist()
-    title = f"Loss down to {values[-1]:.2f}, accuracy up to {accuracies[-1]:.0%}"
-    figure, (above, below) = plots.panels(title, 2, 1, size=(7.2, 3.3), sharex=True)
-    steps = range(1, len(values) + 1)
-    above.plot(steps, values, color=plots.INK, linewidth=1.8)
-    above.set(ylim=(0, None))
-    epochs = len(accuracies) - 1
-    ends = [len(values) * epoch / epochs for epoch in range(epochs + 1)]
-    below.plot(ends, [100 * a for a in accuracies], color=plots.GPU, marker="o", linewidth=1.8)
-    below.set(ylim=(0, 108), xlabel="step")
-    for axes, name in ((above, "loss of each batch"), (below, "test images right, in %")):
-        plots.tidy(axes)
-        axes.set_title(name, fontsize=9, color=plots.INK, loc="left")
-    figures.show(figure, f"{title}, in {len(values)} steps.")
+
+def compare_modes(network, head, test):
+    """Return what `reveal` takes: how many images of `test` body and head get right in training mode, and after eval()."""
+    forgot, tested = (lab.answers(network, head, test, training) for training in (True, False))
+    wrong, right = ((each == test.labels).sum().item() for each in (forgot, tested))
+    actual = RIGHT[(wrong < right) + (2 * wrong < right)]
+    times, commonest = (each.item() for each in forgot.bincount().max(0))
+    lines = [
+        f"without eval(): {wrong} of {len(test)} right. It says {test.classes[commonest]} {times} times.",
+        f"with eval():    {right} of {len(test)} right.",
+    ]
+    return {"actual": actual, "because": NO_ERROR, "lines": lines}
+
+
+HELD = ("the gradient", "zero", "twice the gradient")
+
+
+def compare_passes(head, x, y):
+    """Return what `reveal` takes: what `.grad` of a head's first weight holds after one pass and after another."""
+    device = next(head.parameters()).device
+    head.zero_grad()
+    seen = []
+    for _ in range(2):
+        F.cross_entropy(head(x.to(device)), y.to(device)).backward()
+        seen.append(head.weight.grad[0, 0].item())
+    once, twice = (f"{value:.4f}".replace("-", "−") for value in seen)
+    told = (
+        f"For the first weight: {once}, then {twice}. backward() adds to what .grad holds. Without "
+    )
+    told += "zero_grad(), each step would also follow the gradients of all earlier batches."
+    return {"actual": HELD[2] if abs(seen[1] - 2 * seen[0]) < 1e-5 else HELD[0], "because": told}
 
 
 def first_picture_b():

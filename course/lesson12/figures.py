@@ -1,6 +1,7 @@
 """The figures of lesson 12, Look inside a kernel: sectors, banks, one multiprocessor, what compilers answered."""
 
 import functools
+import re
 
 from course import show
 from course.checks import puzzle
@@ -15,7 +16,6 @@ from helpers.plots import (
     GPU,
     GREENS,
     INK,
-    SMALL,
     TROUBLE,
     WAIT,
     blank_figure,
@@ -263,30 +263,93 @@ def register_tiles():
     show_figure(figure, f"{words}. {'; '.join(said)}.")
 
 
-def multiprocessor():
-    """Show one SM of an H100: four schedulers with their warps, cores and registers; shared memory with its banks."""
-    figure, axes = drawing("One SM of an H100: four schedulers over one shared memory", (7.3, 2.9))
-    edge = {"edgecolor": INK, "linewidth": 0.8}
-    parts = {
-        57: ("scheduler, ≤ 16 warps", "white"),
-        46: ("16,384 registers", GREENS[4]),
-        35: ("32 FP32 cores", GPU),
-        24: ("tensor core", GREENS[0]),
-    }
-    for x in range(0, 100, 25):
-        for y, (words, color) in parts.items():
-            box(axes, x + 0.5, y, 24, 10, color, words, **edge)
-    for bank in range(32):
-        box(axes, bank * 3.1 + 0.5, 11, 2.9, 10, GREENS[3], str(bank), fontsize=SMALL, **edge)
-    below = "shared memory and L1 cache, 256 KB: 32 banks, one 4-byte word each per cycle"
-    axes.text(0.5, 4.5, below, **NOTE)
-    axes.set(xlim=(0, 100.4), ylim=(2, 68))
-    words = (
-        "One SM: four parts, each with a scheduler for up to 16 warps, 16,384 registers, 32 FP32 cores and a tensor core; "
-        "below them shared memory with 32 banks."
+def pair(source):
+    """Show a product's two lines both ways, and how a block is cut into warps; returns {way: source in CUDA C}.
+
+    In `source`, `row` comes from threadIdx.x and `column` from threadIdx.y.
+    """
+    swap = {"row": "column", "column": "row"}
+    other = re.sub(r"int (row|column) =", lambda found: f"int {swap[found[1]]} =", source)
+    sources = dict(zip(WAYS, (source, other), strict=True))
+    figure, axes = drawing(
+        "Two words are swapped; the block is cut into the same warps", (7.3, 2.9)
     )
-    plots.sources(figure, "NVIDIA, H100 Tensor Core GPU Architecture (whitepaper)")
-    show_figure(figure, words)
+    for left, (way, text) in zip((0, 53), sources.items(), strict=True):
+        axes.text(left, 0, way, fontsize=10, fontweight="bold", color=INK)
+        lines = re.findall(r"int (row|column) = (.*)", text)
+        for y, (word, rest) in zip((3.4, 6.4), lines, strict=True):
+            code = {"family": "monospace", "fontsize": 9}
+            axes.text(left, y, f"int {' ' * len(word)} = {rest}", color=INK, **code)
+            axes.text(left, y, f"    {word}", color=GPU, fontweight="bold", **code)
+    axes.text(0, 12, "A block of 32 × 32 threads: threadIdx.x runs along a row", **NOTE)
+    for y, warp in zip((13, 16, 21), (0, 1, 31), strict=True):
+        for lane in range(32):
+            box(axes, 21 + 2 * lane, y, 1.8, 2.2, GREENS[3] if warp else GPU)
+        for x, words in ((0, f"threadIdx.y = {warp}"), (86.5, f"warp {warp}")):
+            axes.text(x, y + 1.2, words, va="center", **NOTE)
+    axes.text(53, 19.7, "…", ha="center", va="center", fontsize=12, color=INK)
+    axes.set(xlim=(0, 104), ylim=(24, -1.5))
+    told = " ".join(
+        f"{way}: {' '.join(line.strip() for line in text.splitlines() if 'Idx' in line)}"
+        for way, text in sources.items()
+    )
+    show_figure(
+        figure, f"{told} In a block of 32 × 32 threads, warp w is the row where threadIdx.y is w."
+    )
+    return sources
+
+
+def sharing():
+    """Show what a block shares: bands of a and b, the tiles now in shared memory, its tile of out; and two barriers."""
+    figure, axes = drawing(
+        "A block fills two tiles, uses each number 32 times, and moves on", (7.3, 3.4)
+    )
+    tile, edge = 4, {"edgecolor": FAINT, "linewidth": 0.8}
+    for x, y, name in ((0, 18, "a"), (18, 0, "b"), (18, 18, "out")):
+        box(axes, x, y, 16, 16, "none", **edge)
+        axes.text(x + 0.4, y + 1.6, name, **NOTE)
+    box(axes, 0, 26, 16, tile, GREENS[4])
+    box(axes, 26, 0, tile, 16, GREENS[4])
+    for x, y in ((8, 26), (26, 8)):
+        box(axes, x, y, tile, tile, GREENS[2])
+    box(axes, 26, 26, tile, tile, GREENS[4])
+    for place in ((8, 27.2, tile, 0.7), (28.4, 8, 0.7, tile), (28.4, 27.2, 0.7, 0.7)):
+        box(axes, *place, INK)
+    for start, end in (((1, 31.2), (15.4, 31.2)), ((31.2, 1), (31.2, 15.4))):
+        look = {"arrowstyle": "-|>", "color": FAINT, "linewidth": 1.2}
+        axes.annotate("", end, start, arrowprops=look)
+    key = (
+        (GREENS[4], "the block's bands, and its tile of out"),
+        (GREENS[2], "left and right: now in shared memory"),
+        (INK, "one thread: its row, its column, its result"),
+    )
+    for y, (color, words) in zip((2, 5.5, 9), key, strict=True):
+        box(axes, 38, y, 1.6, 1.6, color)
+        axes.text(40.6, y + 0.8, words, va="center", **NOTE)
+    x = 38
+    for words, width, color in STRIP:
+        box(axes, x, 20, width, 4, color, words)
+        x += width + 0.7
+        if x < 70:
+            axes.plot([x - 0.35] * 2, [18.6, 25.4], color=INK, linewidth=2)
+    axes.text(38, 17, "time, for every thread of the block", **NOTE)
+    for x, left, y, words in (
+        (44.35, 38, 28, "every number is in"),
+        (54.05, 54.05, 31, "every thread has used them"),
+    ):
+        axes.plot([x, x], [25.4, y - 1.6], color=FAINT, linewidth=0.8)
+        axes.text(left, y, words, **NOTE)
+    axes.text(38, 34, "thick lines: __syncthreads()", **NOTE)
+    axes.set(xlim=(-0.3, 76), ylim=(34.6, -0.6))
+    axes.set_aspect("equal", anchor="NW")
+    show_figure(
+        figure,
+        "A block walks along a band of a and a band of b. Of each, one tile is in shared memory: left and right. One thread multiplies "
+        "a row of left by a column of right, for one result in the block's tile of out. In time: fill, a barrier, use, a barrier, fill again.",
+    )
+
+
+STRIP = (("fill", 6, COPY), ("use", 9, GPU), ("fill", 6, COPY), ("use", 9, GPU))
 
 
 def through_tile():

@@ -97,17 +97,17 @@ def sample(name: str) -> torch.Tensor:
 
 
 def load(
-    folder: str | Path = "my_photos", seed: int = 0, negatives: bool = False
+    folder: str | Path = "my_photos", seed: int = 0, inverted: bool = False
 ) -> tuple[Photos, Photos]:
     """Return (photos to train on, photos to test with).
 
     `folder` has a subfolder for each class, with at least four photos each; three in ten are kept for the test. Where
     there is no such folder, patches of three of the course's photos stand in: galaxies, a retina and tissue, 24 of each
-    to train on and 8 to test with. With `negatives`, four of those eight have their colors inverted; none in training.
+    to train on and 8 to test with. With `inverted`, four of those eight have their colors inverted; none in training, and none of yours.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        return _stand_ins(negatives)
+        return _stand_ins(inverted)
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and _files(path))
     if len(classes) < 2:
         found = ", ".join(path.name for path in classes) or "none"
@@ -137,11 +137,11 @@ def _photos(files: list[tuple[Path, int]], classes: tuple[str, ...]) -> Photos:
     return Photos(images, torch.tensor([label for _, label in files]), classes)
 
 
-def _stand_ins(negatives: bool) -> tuple[Photos, Photos]:
+def _stand_ins(inverted: bool) -> tuple[Photos, Photos]:
     """Patches of three photos: the upper five eighths of each photo to train on, the lower three to test with."""
     train = _patches([(left, top) for top in (0, 64, 128, 192) for left in LEFTS])
     test = _patches([(left, top) for top in (320, 384) for left in LEFTS[:4]])
-    if negatives:
+    if inverted:
         of_each = test.images.unflatten(0, (len(STAND_INS), -1))
         of_each[:, 4:] = 255 - of_each[:, 4:]
     return train, test

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,17 @@ from course.tools import ROOT, _notebooks
 
 HELP = "stamp address, badges, links and README's table; --check says what is stale"
 PICTURES = {"Colab": "https://colab.research.google.com/assets/colab-badge.svg"}
+UNKNOWN = "OWNER_NAME/"  # what an address begins with that nobody has set yet
+REMOTE = re.compile(r"github\.com[:/]([\w-]+/[\w.-]+?)(?:\.git)?/?$")
+UNSET = (
+    "Nobody has said where this copy is published, so links to Colab, Binder and GitHub lead nowhere yet: "
+    "python3 -m course publish OWNER/NAME, or give the clone a git remote called origin on GitHub."
+)
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
+WITHOUT = (
+    "opens page 00 without installing anything; you need a Google account. On your own machine:"
+)
+HERE = "Get this folder with `git clone`, or as a ZIP from the green *Code* button. Then, in it:"
 ALONE = "# ModuleNotFoundError? Open the course with: python3 lab.py\n"
 BRING = """\
 try:
@@ -34,7 +45,9 @@ TEXTS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `publish`."""
-    address = "OWNER/NAME of the public copy on GitHub; none: keep the address"
+    address = (
+        "OWNER/NAME of the public copy on GitHub; none: keep the address, or take your git remote's"
+    )
     parser.add_argument("repository", nargs="?", help=address)
     parser.add_argument("--check", action="store_true", help="write nothing; say what is stale")
 
@@ -46,9 +59,22 @@ def release() -> str:
     return f"v{version}"
 
 
+def known() -> str | None:
+    """Return OWNER/NAME of this copy: as stamped, else that of its git remote on GitHub; None where neither says it."""
+    if not course.REPOSITORY.startswith(UNKNOWN):
+        return course.REPOSITORY
+    line = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    try:
+        told = subprocess.run(line, capture_output=True, text=True, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = REMOTE.search(told.strip())
+    return found[1] if found else None
+
+
 def setup_lines(repository: str) -> str:
     """Return the first lines of a lesson's first code cell: they bring helpers where they are missing, never torch."""
-    if repository.startswith("OWNER_NAME/"):
+    if repository.startswith(UNKNOWN):
         return ALONE
     address = f"https://github.com/{repository}/archive/refs/tags/{release()}.zip"
     return BRING.format(repository=repository, address=address)
@@ -87,26 +113,29 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     return notebook
 
 
-def table(repository: str) -> str:
-    """Return README's badge, the path as a table, and the other blocks of pages folded."""
-    start = course.NOTEBOOKS[0]
-    to = launches(repository, start.file)["Colab"]
-    badge = (
-        f"[![Open in Colab]({PICTURES['Colab']})]({to}) {start.title}, without installing anything"
-    )
+def start(repository: str) -> str:
+    """Return README's ways to begin; nothing that leads to an address which nobody has set yet."""
+    if repository.startswith(UNKNOWN):
+        return f"{HERE}\n\n```\npython3 lab.py\n```"
+    to = launches(repository, course.NOTEBOOKS[0].file)["Colab"]
+    badge = f"[![Open in Colab]({PICTURES['Colab']})]({to})"
+    clone = f"git clone https://github.com/{repository} gpus-in-pytorch && cd gpus-in-pytorch"
+    return f"{badge} {WITHOUT}\n\n```\n{clone}\npython3 lab.py\n```"
+
+
+def table() -> str:
+    """Return the path as a table, and the other blocks of pages folded."""
     path, *more = course.blocks().values()
     rows = [
         f"| {page.number} | {linked(page)} | {page.summary} | {page.minutes} |" for page in path
     ]
-    lines = [badge, "", "| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
+    lines = ["| | page | what you do | minutes |", "|---|---|---|---|", *rows, ""]
     folds = []
     for name, block in zip(list(course.BLOCKS)[1:], more, strict=True):
         named = " · ".join(linked(page, f"{page.number} ").replace(" ", "&nbsp;") for page in block)
         folds += [f"**{name}:** {named}", ""] if block else []
     count = sum(map(len, more))
-    opened = (
-        f"<details><summary>{count} more pages: deeper, beyond, and to look things up</summary>"
-    )
+    opened = f"<details><summary>{count} more pages, deeper and beyond</summary>"
     return "\n".join([*lines, opened, "", *folds, "</details>"])
 
 
@@ -139,12 +168,14 @@ def stale(repository: str) -> dict[Path, Any]:
         before, draft = _notebooks.read(path), _notebooks.read(path)
         after = _notebooks.clean(stamp_notebook(draft, repository, path.name))
         fresh |= {path: after} if before != after else {}
-    lessons = f"<!-- lessons -->\n{table(repository)}\n<!-- /lessons -->"
+    lessons = f"<!-- lessons -->\n{table()}\n<!-- /lessons -->"
+    begin = f"<!-- start -->\n{start(repository)}\n<!-- /start -->"
     classes = f"<!-- plans -->\n{plans()}\n<!-- /plans -->"
     times = f"<!-- minutes -->\n{minutes()}\n<!-- /minutes -->"
     for path in filter(Path.exists, (ROOT / name for name in TEXTS)):  # a pack has fewer
         before = path.read_text(encoding="utf-8")
         after = before.replace(course.REPOSITORY, repository)
+        after = re.sub("<!-- start -->.*<!-- /start -->", lambda _: begin, after, flags=re.S)
         after = re.sub("<!-- lessons -->.*<!-- /lessons -->", lambda _: lessons, after, flags=re.S)
         after = re.sub("<!-- minutes -->.*<!-- /minutes -->", lambda _: times, after, flags=re.S)
         after = re.sub("<!-- plans -->.*<!-- /plans -->", lambda _: classes, after, flags=re.S)
@@ -154,7 +185,9 @@ def stale(repository: str) -> dict[Path, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Stamp everything, or with --check list what is stale and return 1."""
-    repository = args.repository or course.REPOSITORY
+    repository = (
+        args.repository or (course.REPOSITORY if args.check else known()) or course.REPOSITORY
+    )
     if not re.fullmatch(r"\w[\w-]*/(?!\.+$)[\w.-]+", repository, re.ASCII):
         print(f"repository is {repository!r}; it takes OWNER/NAME as on GitHub", file=sys.stderr)
         return 2
@@ -165,4 +198,6 @@ def run(args: argparse.Namespace) -> int:
             text = _notebooks.text(content) if path.suffix == ".ipynb" else content
             files.write(path, text)
     print(f"{len(fresh)} files, address {repository}, tag {release()}")
+    if repository.startswith(UNKNOWN):
+        print(UNSET, file=sys.stderr)
     return int(args.check and bool(fresh))

@@ -6,11 +6,12 @@ import json
 import mimetypes
 import os
 import re
+import sys
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup, Comment, NavigableString
 from nbconvert import HTMLExporter
 from nbformat import v4
 
@@ -19,28 +20,35 @@ from course.checks import NOT_ATTEMPTED
 from course.checks.core import LOOKS
 from course.pages import BLOCKS, NOTEBOOKS, REPOSITORY, Lesson, blocks
 from course.show.vega import KEPT, VEGALITE
-from course.tools import ROOT, _charts, _notebooks
+from course.tools import ROOT, _charts, _guesses, _notebooks, publish
 from course.tools._arguments import folder
 
 HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
+START = re.compile("<!-- start -->.*<!-- /start -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
 UNTRIED = re.compile(rf"({LOOKS[NOT_ATTEMPTED][1]}</div><div[^>]*>)Fill in the cell above[^<]*")
-TRY = (
-    r'\1<a href="index.html#start">Run this page</a> to fill in the cell above and have it checked.'
-)
-ASKS = "<summary>Show anyway</summary>"
+TRY = r'\1<a href="#run">Run this page</a> to fill in the cell above and have it checked.'
+NOWHERE = re.compile(r'<a [^>]*href="[^"]*OWNER_NAME[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
+OPENS = re.compile(r"<p>Open this lesson without installing anything:.*?</p>")
+ASKS = f"<summary>{_guesses.LOOK}</summary>"
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
 TICKS = re.compile("`([^`]+)`")
 DARK = re.compile(r"body\[data-jp-theme-light=\"false\"\]([^{]*{[^}]*})")
+OWN = '<a href="index.html#start">Your own machine</a>, after one installation'
+TAKES = {
+    "Colab": " lends you a GPU and needs a Google account",
+    "Binder": " has no GPU, needs no account and takes minutes to start",
+}
 DOORS = """<div class="doors">
 <a href="00_start_here.html"><b>Learn to use GPUs</b>
 <span>{pages} pages in {minutes} minutes, on any machine. Begin with page 00.</span></a>
 <a href="practice_gpus.html"><b>Test your code without a GPU</b>
 <span><code>pytest --practice-gpus 2</code> runs your GPU tests on practice GPUs.</span></a>
-</div>"""
+</div>
+<p class="opens"><!-- opens --></p>"""
 PICTURE = re.compile(r'(<(?:img [^>]*src|source [^>]*srcset)=")(?!data:|https?:)([^"]+)')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
@@ -54,20 +62,29 @@ def run(args: argparse.Namespace) -> int:
     """Write the pages; WrongCall, before the first, when the folder holds other files of these names."""
     template = Path(__file__).with_suffix(".html.j2").read_text(encoding="utf-8")
     exporter = HTMLExporter(raw_template=template)
-    texts = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
-    pages = {path.stem: path for path in [*texts, *_notebooks.find()]}
+    documents = [*_notebooks.FOLDER.glob("*.md"), *(ROOT / "practice_gpus").glob("[HI]*.md")]
+    pages = {path.stem: path for path in [*documents, *_notebooks.find()]}
     places = {"index": "README", "CONTRIBUTING": "CONTRIBUTING"}
     places["practice_gpus"] = "practice_gpus/README"
     pages |= {name: ROOT / f"{place}.md" for name, place in places.items()}
+    address = publish.known()
+    if address is None:
+        print(publish.UNSET, "The site leaves them out.", file=sys.stderr)
     args.folder.mkdir(parents=True, exist_ok=True)
     targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
-    shared = [args.folder / name for name in ("course.css", "search.js", "vega.js")]
+    shared = [args.folder / name for name in ("course.css", "site.js", "search.js", "vega.js")]
     _notebooks.refuse_others([*targets, *shared])
     written = {target: page(path, exporter) for target, path in targets.items()}
     for target, html in written.items():
-        files.write(target, html.replace("<!-- neighbors -->", neighbors(target.stem)))
+        html = html.replace("<!-- next -->", short(neighbors(target.stem)))
+        html = html.replace("<!-- neighbors -->", neighbors(target.stem))
+        html = html.replace("<!-- opens -->", opens(target.stem, address))
+        written[target] = addressed(html, address)
+        files.write(target, written[target])
     words = f"const pages = {words_of(written)};"
-    for path, text in zip(shared, (style(exporter), words, _charts.vega() or ""), strict=True):
+    script = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+    texts = (style(exporter), script, words, _charts.vega() or "")
+    for path, text in zip(shared, texts, strict=True):
         files.write(path, f"/* {_notebooks.MARK} */\n{text}")
     charts = "" if _charts.vega() else "; charts are pictures, since JupyterLab isn't installed"
     print(f"{len(pages)} pages, first {args.folder / 'index.html'}{charts}")
@@ -93,6 +110,8 @@ def front(readme: str) -> str:
     moving = MOVING.search(readme)
     picture = f"[{PICTURED.findall(pictured().source)[0]}]({NOTEBOOKS[0].file})"
     seen = f"<details><summary>See lesson 00 at work</summary>\n\n{moving[0] if moving else ''}\n\n</details>"
+    begin = publish.start(publish.known() or REPOSITORY)
+    readme = START.sub(lambda _: begin, readme)
     text = MOVING.sub("", readme).replace(
         "## Start\n", f"{doors}\n\n{picture}\n\n{seen}\n\n## Start\n", 1
     )
@@ -123,17 +142,50 @@ def row(lesson: Lesson) -> str:
 
 
 def neighbors(name: str) -> str:
-    """Return links to the pages before and behind the page `name`; empty for what is no page of the course."""
-    names = [each.file.removesuffix(".ipynb") for each in NOTEBOOKS]
-    if name not in names:
+    """Return links to the pages before and behind the page `name`; a page of the path leads along the path, and down."""
+    pages = {each.file.removesuffix(".ipynb"): each for each in NOTEBOOKS}
+    if name not in pages:
         return ""
-    at = names.index(name)
-    places = (("← ", at - 1), ("→ ", at + 1))
-    return "".join(
-        f' · <a href="{names[i]}.html">{arrow}{escape(NOTEBOOKS[i].title)}</a>'
-        for arrow, i in places
-        if 0 <= i < len(names)
-    )
+    page, (path, deeper, beyond, _) = pages[name], blocks().values()
+    road, links = [*path, *beyond], []
+    if page in deeper:
+        [above] = [each for each in path if each.number == page.number[:2]]
+        links, page = [to(above, "↑ back to ")], above
+    elif page not in road:
+        return ""
+    at = road.index(page)
+    links += [to(road[at - 1], "← ")] if at and not links else []
+    links += [to(road[at + 1], "→ ")] if at + 1 < len(road) else []
+    below = [each for each in deeper if pages[name] in path and each.number[:2] == page.number]
+    return "".join(f" · {link}" for link in [*links, *(to(each, "deeper: ") for each in below)])
+
+
+def short(links: str) -> str:
+    """Return `links` as the head of a page has them: their numbers alone, and their titles for who asks."""
+    return re.sub(r">([^<\d]*\d+\w?) ([^<]+)</a>", r' title="\2" aria-label="\1 \2">\1</a>', links)
+
+
+def to(lesson: Lesson, before: str) -> str:
+    """Return a link to a page of the site."""
+    return f'<a href="{Path(lesson.file).stem}.html">{before}{lesson.number} {escape(lesson.title)}</a>'
+
+
+def opens(name: str, address: str | None) -> str:
+    """Return links that run the page `name` elsewhere, with what that takes; page 00 for what is no page."""
+    files = {each.file.removesuffix(".ipynb"): each.file for each in NOTEBOOKS}
+    own = [OWN] if name in files else []
+    if address is None:
+        return "".join(own)
+    found = publish.launches(address, files.get(name, NOTEBOOKS[0].file))
+    links = [f'<a href="{found[place]}">{place}</a>{told}' for place, told in TAKES.items()]
+    return ("" if own else "Page 00 without installing anything: ") + " · ".join([*links, *own])
+
+
+def addressed(html: str, address: str | None) -> str:
+    """Return a page whose links name this copy's address; where nobody knows it, without these links."""
+    if address is None:
+        html = NOWHERE.sub(r"\1", html).replace(f"https://github.com/{REPOSITORY}", "ADDRESS")
+    return html.replace(REPOSITORY, address or "OWNER/NAME")
 
 
 def words_of(written: dict[Path, str]) -> str:
@@ -141,16 +193,15 @@ def words_of(written: dict[Path, str]) -> str:
     rows: list[list[str]] = []
     for target, html in written.items():
         text: Any = BeautifulSoup(html, "html.parser")
+        for part in text.select(".reveal, .jp-InputPrompt, .jp-OutputPrompt, style, script"):
+            part.decompose()  # no search shows an answer
         page = text.title.get_text() if text.title else target.stem
         rows.append([target.name, page, "", ""])
         for node in text.main.descendants if text.main else ():
             if node.name in ("h1", "h2", "h3") and node.get("id"):
                 heading = node.get_text().strip("¶ ")
                 rows.append([f"{target.name}#{node['id']}", page, heading, ""])
-            elif isinstance(node, NavigableString) and getattr(node.parent, "name", "") not in (
-                "style",
-                "script",
-            ):
+            elif isinstance(node, NavigableString) and not isinstance(node, Comment):
                 rows[-1][3] += f" {node}"
     rows = [[*names, " ".join(words.replace("¶", "").split())] for *names, words in rows]
     return json.dumps([row for row in rows if row[3]], ensure_ascii=False)
@@ -166,6 +217,7 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
         if FIRST in text:
             notebook.cells[0]["attachments"] = pictured().attachments
+    _guesses.alive(notebook)
     for cell in notebook.cells:
         shown = cell.get("outputs", [])
         for before, output in zip([None, *shown], shown, strict=False):
@@ -182,7 +234,7 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         "notebook": path.suffix == ".ipynb",
     }
     html, _ = exporter.from_notebook_node(notebook, names)
-    html = UNTRIED.sub(TRY, html)
+    html = OPENS.sub("", UNTRIED.sub(TRY, html))
     html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"

@@ -19,6 +19,7 @@ FIGURE = re.compile(r'<div class="chart.*?</div>|<img [^>]*>|<svg .*?</svg>', re
 BET = re.compile(
     r"<div><b>Predict:</b>.*?(?=<div><i>|</div></div>)", re.DOTALL
 )  # without how to choose
+FOLD = re.compile("</?details>|<summary>.*?</summary>")
 LINK = re.compile(r"\[([^]]+)\]\([\w-]+\.ipynb[^)]*\)")  # leads nowhere from a slide
 NAVIGATION = re.compile(r"<!-- nav -->.*?<!-- /nav -->", re.DOTALL)
 LESSONS = [lesson.file for lesson in NOTEBOOKS if lesson.number < "90"]
@@ -112,6 +113,7 @@ def slide(v4: Any, section: Section) -> list:
     """Return the cells of one slide: heading and first paragraph, then at a key the bet and the first figure."""
     heading, _, rest = section.text.partition("\n\n")
     title, recap = heading.startswith("# "), heading == "## Recap"
+    rest = FOLD.sub("", rest).lstrip() if recap else rest  # by then, all guesses are made
     end = "attachment:first.png)" if title else "\n\n"
     words, _, more = rest.partition(end)
     words += end + (more.partition(end)[0] + end if words.startswith("### ") else "")

@@ -16,8 +16,12 @@ from playwright.sync_api import sync_playwright
 from course.tools import ROOT, _notebooks
 
 FILMS = {"Light": ".github/lesson.gif", "Dark": ".github/lesson_dark.gif"}
-WIDTH, HEIGHT = 930, 560  # of what is seen, in pixels of the page
-STORED = 1240  # pixels of the film's width: GitHub shows 830 of them, a good screen more
+WINDOW = {
+    "width": 700,
+    "height": 620,
+}  # so narrow that a phone, which shows 360 of its pixels, can be read
+WIDTH, HEIGHT = 580, 420  # of what is seen, in pixels of the page
+STORED = 1160  # pixels of the film's width, for a good screen
 COLORS = 96
 CALM = """.jp-cell-toolbar, .jp-Collapser, .jp-InputPrompt {visibility: hidden}
 .jp-Notebook .jp-Cell {border-color: transparent !important; box-shadow: none !important; outline: none !important}
@@ -34,25 +38,8 @@ RUN = """place => {
     notebook.activeCellIndex = place;
     window.ran = app.commands.execute('notebook:run-cell');
 }"""
-WRITE = """([place, text]) => {
-    window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel.setSource(text);
-}"""
-SOURCE = (
-    "place => window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel.source"
-)
-MOVE = ".to(left.device)"
-DRAWN = """([place, epoch]) => {
-    const image = document.querySelectorAll('.jp-Cell')[place].querySelector('.course-figure img');
-    return image && image.complete && (image.alt.match(/, [0-9]+/g) || []).length === epoch;
-}"""
-SCENES = (
-    "import torch",
-    "figures.Board",
-    "import predict",
-    "00.cards",
-    "cards.reveal",
-    "def join",
-)  # words of cells
+DRAWN = "place => document.querySelectorAll('.jp-Cell')[place].querySelector('.course-figure img')?.complete"
+SCENES = ("import torch", "00.score", "figures.Board", "00.cards", "def join")  # words of cells
 
 
 class Film:
@@ -97,48 +84,34 @@ def run(page, place):
 
 
 def record(page):
-    """Play page 00 from its top to the whole cat; return the film."""
+    """Play page 00 and return the film: it asks, and shows no answer."""
     places = [page.evaluate(CELL, words) for words in SCENES]
     assert -1 not in places, f"page 00 has changed: {dict(zip(SCENES, places, strict=True))}"
-    setup, train, ask, guess, reveal, cat = places
+    setup, guess, train, cards, cat = places
     film = Film(page)
-    film.shoot(1.35)
-    run(page, setup)
-    page.evaluate(RUN, train)
-    for epoch in range(5):
-        page.wait_for_function(DRAWN, arg=[train, epoch])
-        page.evaluate(SHOW, [train + 1, HEIGHT - 20])
-        page.wait_for_timeout(200)
-        film.shoot(1.2 if epoch == 4 else 0.5)
-    page.evaluate("() => window.ran")
-    run(page, ask)
-    run(page, guess)
-    run(page, reveal)
-    page.evaluate(SHOW, [guess, 10])
-    film.shoot(0.8)
-    page.locator(".course-goes-on").last.locator("input[type=radio]").first.click()
-    slider = page.locator(".vega-bind input[type=range]").first
-    slider.wait_for()
-    page.evaluate(SHOW, [reveal, 10])
-    slider.focus()
-    film.shoot(0.7)
-    while slider.input_value() != slider.get_attribute("max"):
-        page.keyboard.press("ArrowRight")
-        page.wait_for_timeout(200)
-        film.shoot(0.25)
-    film.times[-1] = 1200
-    run(page, cat)
-    page.evaluate(SHOW, [cat, 10])
-    film.shoot(0.7)
-    before = page.evaluate(SOURCE, cat)
-    for end in range(2, len(MOVE) + 1, 4):
-        page.evaluate(WRITE, [cat, before.replace("right]", f"right{MOVE[:end]}]")])
-        film.shoot(0.12)
-    page.evaluate(WRITE, [cat, before.replace("right]", f"right{MOVE}]")])
-    run(page, cat)
-    page.evaluate(SHOW, [cat, 10])
-    page.wait_for_timeout(500)
+    page.evaluate(SHOW, [1, 8])
     film.shoot(1.8)
+    run(page, setup)
+    run(page, guess)
+    page.evaluate(SHOW, [guess, 120])
+    film.shoot(1.8)
+    choices = page.locator(".course-goes-on").first.locator("input[type=radio]")
+    assert page.locator(".course-goes-on input:checked").count() == 0, "guessed before it began"
+    for choice in range(3):
+        choices.nth(choice).check()
+        page.wait_for_timeout(100)
+        film.shoot(1.2 if choice == 2 else 0.4)
+    page.evaluate(RUN, train)
+    page.wait_for_function(DRAWN, arg=train)
+    page.evaluate(SHOW, [train + 1, HEIGHT - 8])
+    film.shoot(2)
+    page.evaluate("() => window.ran")
+    run(page, cat)
+    page.evaluate(SHOW, [cat + 1, HEIGHT - 8])
+    film.shoot(2.2)
+    run(page, cards)
+    page.evaluate(SHOW, [cards + 1, HEIGHT - 8])
+    film.shoot(2.4)
     return film
 
 
@@ -147,7 +120,7 @@ def main():
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=labpage.browser_path(), args=labpage.FLAGS)
         for theme, file in FILMS.items():
-            page = labpage.new_context(browser).new_page()
+            page = browser.new_context(viewport=WINDOW, device_scale_factor=2).new_page()
             with (
                 tempfile.TemporaryDirectory() as folder,
                 labpage.jupyterlab(Path(folder)) as address,

@@ -12,9 +12,9 @@ PAGES = ("index", "00_start_here", "10b_plan_a_cluster")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Write the site of two lessons."""
+    """Write the site of three lessons."""
     target = tmp_path_factory.mktemp("site") / "new"
-    few = _notebooks.find(["00", "10b"])
+    few = _notebooks.find(["00", "02b", "10b"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_notebooks, "find", lambda names=(): few)
         assert door.main(["site", str(target)]) == 0
@@ -64,7 +64,75 @@ def test_a_chart_behind_a_guess_comes_alive_in_its_fold(browser, folder):
     page = context.new_page()
     page.goto((folder / "00_start_here.html").as_uri())
     fold = page.locator("details:has(> .chart)")
-    fold.locator("summary").click()
+    page.locator(f"[data-reveal={fold.get_attribute('id')}] label").first.click()
     fold.locator("svg.marks").wait_for()
     assert fold.locator("svg.marks").bounding_box()["width"] > 600
+    context.close()
+
+
+def test_a_guess_is_judged_by_mouse_and_by_keyboard_and_opens_its_answer(browser, folder):
+    """Choices were dead circles, and so the page's first question could not be answered."""
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((folder / "00_start_here.html").as_uri())
+    forms = page.locator("form.guess")
+    folds = [page.locator(f"#{form.get_attribute('data-reveal')}") for form in forms.all()]
+    right = int(forms.nth(0).get_attribute("data-right"))
+    assert not any(fold.evaluate("fold => fold.open") for fold in folds)
+    forms.nth(0).locator("label").nth(right).click()
+    forms.nth(0).get_by_text("Right!").wait_for()
+    assert [fold.evaluate("fold => fold.open") for fold in folds] == [True, False, False]
+    right = int(forms.nth(1).get_attribute("data-right"))
+    forms.nth(1).locator("input").first.focus()
+    page.keyboard.press("Space")
+    for _ in range((right - 1) % forms.nth(1).locator("input").count()):
+        page.keyboard.press("ArrowDown")  # on their way, choices aren't taken for guesses
+    page.keyboard.press("Enter")
+    forms.nth(1).get_by_text("Not this time").wait_for()
+    assert forms.nth(1).locator("input:enabled").count() == 0, "the first guess counts"
+    page.get_by_role("link", name="See why").nth(1).click()
+    assert page.evaluate("scrollY") > 500
+    context.close()
+
+
+def test_a_number_is_guessed_with_a_slider(browser, folder):
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((folder / "02b_what_a_copy_costs.html").as_uri())
+    form = page.locator("form.guess:has([type=range])").first
+    form.locator("[type=range]").focus()
+    shown = [form.locator("output").inner_text()]
+    page.keyboard.press("End")
+    shown.append(form.locator("output").inner_text())
+    assert shown == ["100 times", "10,000 times"]
+    form.get_by_role("button").press("Enter")
+    form.get_by_text("times too high").wait_for()
+    assert page.locator(f"#{form.get_attribute('data-reveal')}[open]").count() == 1
+    context.close()
+
+
+def test_where_no_script_runs_a_question_is_a_list_and_its_answer_one_fold(browser, folder):
+    context = browser.new_context(offline=True, java_script_enabled=False)
+    page = context.new_page()
+    page.goto((folder / "02b_what_a_copy_costs.html").as_uri())
+    assert page.locator(".guess :is(input, button, output):visible").count() == 0
+    assert page.get_by_text("A number from 1 to 10,000 times.").is_visible()
+    fold = page.locator("details.reveal").first
+    fold.locator("summary").click()
+    assert fold.get_by_text("times").first.is_visible()
+    context.close()
+
+
+def test_a_search_forgives_a_typo_and_says_so(browser, folder):
+    """Who typed "tensr paralelism" found nothing."""
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((folder / "10b_plan_a_cluster.html").as_uri())
+    for asked, note in (
+        ("tensr paralelism", "No page has “tensr paralelism”. These have “tensor parallelism”:"),
+        ("xyzzy", "No page has “xyzzy”. Try a shorter word."),
+    ):
+        page.locator("#search").fill(asked)
+        page.get_by_text(note).wait_for()
+        assert (page.locator("#found a").count() > 0) == ("These" in note)
     context.close()

@@ -1,0 +1,137 @@
+// What a page of the site does where a script runs: charts answer, guesses are judged, the search forgives a typo.
+const bring = (file, then) => {
+    const script = document.createElement("script");
+    script.src = file;
+    script.onload = then;
+    document.head.append(script);
+};
+const clean = (text) => text.trim().toLowerCase();
+
+// Charts come alive; where that fails, their pictures stay.
+const draw = async (chart) => {
+    const place = document.createElement("div");
+    chart.prepend(place);
+    try {
+        await vegaEmbed(place, JSON.parse(chart.dataset.spec), JSON.parse(chart.dataset.options));
+        chart.querySelector("img").remove();
+    } catch { place.remove(); }
+};
+const charts = document.querySelectorAll(".chart");
+if (charts.length) bring("vega.js", () => window.vegaEmbed && charts.forEach(draw));
+document.addEventListener("toggle", () => dispatchEvent(new Event("resize")), true);
+document.querySelector("main").addEventListener("click", ({target}) => {  // a phone shows figures small
+    if (target.matches("img") && !target.closest("a")) target.classList.toggle("large");
+});
+addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach(
+    (fold) => { fold.open = true; }));
+
+// Guesses. The first one counts, as in JupyterLab; arrow keys pass other choices on their way, so they wait.
+const SETTLED = 1500, NEAR = 1.15, CLOSE = 2;
+const number = (value) => Number(value.toPrecision(3)).toLocaleString("en", {maximumSignificantDigits: 3});
+function judge(form, state, words) {
+    const said = form.querySelector("[role=status]"), fold = document.getElementById(form.dataset.reveal);
+    form.querySelectorAll("input, button").forEach((control) => { control.disabled = true; });
+    form.dataset.state = state;
+    said.textContent = `${words} `;
+    fold.open = true;
+    const link = document.createElement("a");
+    link.href = `#${fold.id}`;
+    link.textContent = "See why";
+    said.append(link);
+}
+function choose(form, radio) {
+    const {right} = form.dataset, words = (place) => form.querySelectorAll("label span")[place].textContent;
+    const own = `You predicted “${words(radio.value)}”.`;
+    if (right === undefined) judge(form, "open", own);
+    else if (radio.value === right) judge(form, "right", `✓ Right! ${own}`);
+    else judge(form, "wrong", `✗ Not this time. ${own} The answer is “${words(right)}”.`);
+}
+function weigh(form, guess, unit) {
+    const actual = Number(form.dataset.actual), own = `You predicted ${number(guess)} ${unit}.`;
+    if (!actual) return judge(form, "open", own);
+    const factor = Math.max(guess / actual, actual / guess), way = guess > actual ? "high" : "low";
+    const title = factor <= NEAR ? "✓ Spot on!" : factor <= CLOSE ? "✓ Close!" : `✗ ${number(factor)} times too ${way}.`;
+    judge(form, factor <= CLOSE ? "right" : "wrong", `${title} ${own} It is ${number(actual)} ${unit}.`);
+}
+for (const form of document.querySelectorAll("form.guess")) {
+    const range = form.querySelector("[type=range]");
+    let waiting = 0, pointed = false;
+    const value = () => {
+        const {low, high} = range.dataset;
+        return Number((low * (high / low) ** (range.value / 100)).toPrecision(2));
+    };
+    const settle = () => {
+        clearTimeout(waiting);
+        const radio = form.querySelector(":checked");
+        if (form.dataset.state) return;
+        if (range) weigh(form, value(), range.dataset.unit);
+        else if (radio) choose(form, radio);
+    };
+    const told = () => { form.querySelector("output").textContent = `${number(value())} ${range.dataset.unit}`; };
+    if (range) { range.addEventListener("input", told); told(); }
+    form.addEventListener("pointerdown", () => { pointed = true; });
+    form.addEventListener("keydown", (event) => {
+        pointed = false;
+        if (event.key === "Enter") { event.preventDefault(); settle(); }
+    });
+    form.addEventListener("submit", (event) => { event.preventDefault(); settle(); });
+    form.addEventListener("change", () => {
+        clearTimeout(waiting);
+        if (!range) waiting = setTimeout(settle, pointed ? 0 : SETTLED);
+    });
+}
+
+// The search: the words as they stand, then all of them in any order, then words that are nearly theirs.
+const box = document.getElementById("search"), found = document.getElementById("found");
+box.parentElement.hidden = false;
+box.addEventListener("focus", () => bring("search.js", search), {once: true});
+box.addEventListener("input", () => search());
+function distance(one, other) {  // letters to add, remove, change or swap
+    let before = [], row = [...Array(other.length + 1).keys()];
+    for (let i = 1; i <= one.length; i++) {
+        const last = row;
+        row = [i];
+        for (let j = 1; j <= other.length; j++) {
+            const same = one[i - 1] === other[j - 1];
+            row[j] = Math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + !same);
+            if (i > 1 && j > 1 && one[i - 1] === other[j - 2] && one[i - 2] === other[j - 1])
+                row[j] = Math.min(row[j], before[j - 2] + 1);
+        }
+        before = last;
+    }
+    return row[other.length];
+}
+let known;
+function nearest(word) {  // the known word that is at most one letter off, two in a long word
+    known ??= new Set(pages.flatMap((row) => clean(row.slice(1).join(" ")).match(/[\p{L}\d_]{3,}/gu) ?? []));
+    if (known.has(word)) return word;
+    const most = word.length > 6 ? 2 : 1;
+    const near = [...known].filter((each) => Math.abs(each.length - word.length) <= most && each[0] === word[0])
+        .map((each) => [distance(word, each), each]).filter(([off]) => off <= most).sort(([a], [b]) => a - b);
+    return near.length ? near[0][1] : word;
+}
+function rowsOf(words) {
+    const has = (text) => words.every((word) => clean(text).includes(word));
+    const rows = pages.filter((row) => has(row.slice(1).join(" ")));
+    return rows.sort((one, other) => has(other[2]) - has(one[2]));
+}
+function search() {
+    if (typeof pages === "undefined") return;
+    const asked = clean(box.value), words = asked.split(/\s+/);
+    if (asked.length < 2) return found.replaceChildren();
+    let used = [asked], rows = rowsOf(used);
+    if (!rows.length) rows = rowsOf(used = words);
+    if (!rows.length) rows = rowsOf(used = words.map(nearest));
+    const shown = rows.slice(0, 20).map(([address, page, section, text]) => {
+        const item = document.createElement("li"), link = document.createElement("a");
+        const at = Math.max(0, clean(text).indexOf(used[0]));
+        link.href = address;
+        link.textContent = section && section !== page ? `${page}: ${section}` : page;
+        item.append(link, ` … ${text.slice(Math.max(0, at - 60), at + 80)} …`);
+        return item;
+    });
+    const note = document.createElement("li");
+    if (!rows.length) note.textContent = `No page has “${asked}”. Try a shorter word.`;
+    else if (used.join(" ") !== asked) note.textContent = `No page has “${asked}”. These have “${used.join(" ")}”:`;
+    found.replaceChildren(...(note.textContent ? [note] : []), ...shown);
+}

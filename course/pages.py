@@ -89,7 +89,7 @@ LESSONS = (
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        21,
+        22,
         "See what fills the memory, read the message of running out, and fix a leak in a picture of it",
     ),
     Lesson(

@@ -162,6 +162,8 @@ def test_the_site_is_searched_without_a_network_and_pages_lead_on(folder, site):
     assert {f"{name}.html" for name in site} == {file for file, _, _ in places}
     assert all(site[file.removesuffix(".html")].find(id=at) for file, _, at in places if at)
     assert any("pinned memory" in words.lower() for *_, words in found)
+    read = " ".join(words for *_, words in found)
+    assert "In [" not in read and "/nav" not in read and "Answer: " not in read
 
 
 NEXT = {  # what a page leads on to, at its foot
@@ -205,6 +207,8 @@ def test_a_published_site_runs_a_page_in_one_click_and_an_unpublished_one_has_no
                 assert len(links) == count
                 file = "00_start_here" if name == "index" else name
                 assert all("their-copy" in a["href"] and file in a["href"] for a in links)
+            cloned = "git clone https://github.com/someone/their-copy" in page.get_text()
+            assert cloned == bool(count) or name != "index"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,7 @@ def test_every_stored_question_can_be_answered_and_judged_by_its_stored_answer(p
     judged = page.select("form.guess:has(input)")
     assert sum("Predict:" in form.legend.get_text() for form in judged) == asked
     for form in judged:
-        answer = page.find(id=form["data-reveal"]).find("div").get_text()
+        answer = page.find(id=form["data-reveal"]).find("div").get_text().removeprefix("Answer: ")
         if "data-right" in form.attrs:
             assert answer.startswith(
                 form.select("label")[int(form["data-right"])].get_text().strip()

@@ -193,7 +193,7 @@ QUESTION = Question("02.q1", "2 + 2?", {"3": "too few", "4": "yes"}, right=1)
 
 def test_quiz_gives_feedback_keeps_the_first_answer_and_wrong_ones_come_back(monkeypatch):
     monkeypatch.setattr("course.lesson02.exercises.QUIZ", (QUESTION,))
-    row = widgets._question_widget(QUESTION, "1.")
+    row = widgets._question_widget(QUESTION, "1.", {})
     row.children[1].index = 0
     assert "too few" in row.children[2].value and "Not quite" in row.children[2].value
     assert progress.load()["quiz.02.q1"] == {"right": False, "answer": "3", "first": "3"}
@@ -234,6 +234,18 @@ def test_a_quiz_leaves_the_questions_and_what_was_answered(displayed, monkeypatc
     assert "4: yes" in folded, "whoever reads it without a kernel finds the answer, folded"
     rows[0].children[1].index = 0
     assert "✗ Not quite: You answered “3”.\ntoo few" in texts(displayed)[1]
+    assert "<b>● 3</b>" in displayed[1][0]["text/html"], "one sees which was chosen"
+
+
+def test_an_answer_of_yesterday_is_chosen_and_judged_when_the_quiz_runs_again(displayed):
+    """On the second day its circles were empty, as if nothing had been answered."""
+    progress.record("quiz.02.q1", right=False, answer="3", first="3")
+    given = widgets._given_before([QUESTION])
+    row = widgets._question_widget(QUESTION, "1.", given)
+    assert row.children[1].value == "3" and "too few" in row.children[2].value
+    widgets.quiz([QUESTION])
+    assert "You answered “3”" in texts(displayed)[1]
+    assert "<b>● 3</b>" in displayed[1][0]["text/html"]
 
 
 def _draw(size, color):

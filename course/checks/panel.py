@@ -18,8 +18,9 @@ Buttons = Iterable[tuple[str, Callable[[], tuple[str, str]]]]  # (label, what it
 SIGNS = {"right": "✓", "wrong": "✗", "error": "!", "open": "…"}
 COLORS = {"right": RIGHT, "wrong": TROUBLE, "error": TROUBLE, "open": "#6B7280"}
 ORDINARY = re.compile(  # beginnings of sentences, unlike names in code
-    "(a|all|an|after|both|but|each|every|expected|fill|for|in|it|no|none|not|of|on|one|only|still|that|the|there|these|"
-    "this|two|well|with|you|your) "
+    "((a|all|an|after|at|both|but|each|every|expected|fill|for|in|it|no|none|not|of|on|one|only|some|still|that|the|then|"
+    "there|these|this|two|three|five|six|eight|well|when|where|while|with|without|you|your)('s|'re|'t)?|gradients of|"
+    "masks and|keys past|mean and|prompt and|tensor parallelism|batch norm|bytes per|half the|by forecast) "
 )
 
 

@@ -199,7 +199,8 @@ def _asked(prediction):
     low, high = prediction.span
     scale = f"A number from {number(low)} to {number(high)} {prediction.unit}."
     note = _note(prediction) or ("" if prediction.choices else scale)
-    return show.listed("Predict:", prediction.question, prediction.choices or (), note)
+    choices = prediction.choices or ()
+    return show.listed("Predict:", prediction.question, choices, note, prediction.guess)
 
 
 def _note(prediction):

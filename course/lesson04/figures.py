@@ -175,10 +175,11 @@ HELD = ("the gradient", "zero", "twice the gradient")
 
 def compare_passes(head, x, y):
     """Return what `reveal` takes: what `.grad` of a head's first weight holds after one pass and after another."""
+    device = next(head.parameters()).device
     head.zero_grad()
     seen = []
     for _ in range(2):
-        F.cross_entropy(head(x), y).backward()
+        F.cross_entropy(head(x.to(device)), y.to(device)).backward()
         seen.append(head.weight.grad[0, 0].item())
     once, twice = (f"{value:.4f}".replace("-", "−") for value in seen)
     told = (

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from course.checks.core import LearnerError, NotYet, call
+from course.checks.core import LearnerError, NotAttempted, NotYet, call, same_code
 from course.checks.words import exercise, quiz
 from helpers.memory import MIB
 from practice_gpus import practice_gpus
@@ -27,7 +27,19 @@ def tidy_epoch(model, batches):
     return sum(losses) / len(losses), samples
 
 
+def leaky_epoch(model, batches):
+    losses, samples = [], []
+    for rows, labels in batches:
+        rows, labels = rows.to("cuda"), labels.to("cuda")
+        loss = nn.functional.cross_entropy(model(rows), labels)
+        losses.append(loss)
+        samples.append(rows[0])
+    return sum(losses) / len(losses), samples
+
+
 def _check_leak(answer):
+    if same_code(answer, leaky_epoch):
+        raise NotAttempted("Change one line, then run this cell and look at the ground.")
     peaks = []
     with practice_gpus(1):
         for number in (2, 8):

@@ -108,10 +108,17 @@ def markdown(words: str, text: str) -> None:
     _display("text/markdown", words, text)
 
 
-def listed(label: str, question: str, choices: Iterable[str], note: str) -> tuple[str, str]:
-    """(HTML, text) of a question with its choices and, where there is one, a note."""
+def listed(
+    label: str, question: str, choices: Iterable[str], note: str, chosen: str | None = None
+) -> tuple[str, str]:
+    """(HTML, text) of a question with its choices, of which one may be `chosen`, and, where there is one, a note."""
     lines = [f"{label} {question}", *(f"  - {choice}" for choice in choices), note]
-    items = "".join(f"<div>○ {code_in(choice)}</div>" for choice in choices)
+    items = "".join(
+        f"<div><b>● {code_in(choice)}</b></div>"
+        if choice == chosen
+        else f"<div>○ {code_in(choice)}</div>"
+        for choice in choices
+    )
     page = f"<div><b>{html.escape(label)}</b> {code_in(question)}</div>{items}"
     page += f"<div><i>{html.escape(note)}</i></div>" if note else ""
     return f'<div class="{CARD}" style="{CARD_LOOK}">{page}</div>', "\n".join(filter(None, lines))

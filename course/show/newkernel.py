@@ -33,7 +33,7 @@ def _explained(shell, kind, error, trace, tb_offset=None):
         from course.checks import panel
 
         told = f"This kernel has not run the cell that makes `{name}`: it is new, or the cell was left out."
-        then = f"In the menu: {WAY}."
+        then = f"In the menu: {WAY}. Then run this cell again."
         content = panel.Content("open", f"{name} is made further up", told, then)
         show.page(panel.as_html(content), panel.as_text(content))
     for file in in_the_way(Path.cwd()) if isinstance(error, ImportError) else ():

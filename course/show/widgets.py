@@ -23,27 +23,27 @@ __all__ = ["choice", "explore", "lesson_map", "predict", "quiz", "slider"]
 
 def quiz(questions: Sequence[core.Question]) -> None:
     """Show `questions`, with a verdict on each answer. A question answered wrongly comes back in later lessons."""
-    given: dict[str, panel.Content] = {}
+    given = _given_before(questions)
     if not show.inside_notebook():
         print(_quiz_still(questions, given)[1])
         return
     import ipywidgets
 
-    def answered(question, verdict):
-        given[question.key] = verdict
+    def answered(question, *verdict_and_choice):
+        given[question.key] = verdict_and_choice
         still.update(*_quiz_still(questions, given))
 
-    rows = [_question_widget(q, "Once more:", answered) for q in _to_repeat(questions)]
-    rows += [_question_widget(q, f"{n}.", answered) for n, q in enumerate(questions, 1)]
+    rows = [_question_widget(q, "Once more:", {}, answered) for q in _to_repeat(questions)]
+    rows += [_question_widget(q, f"{n}.", given, answered) for n, q in enumerate(questions, 1)]
     still = show.widget(ipywidgets.VBox(rows), *_quiz_still(questions, given))
 
 
 def _quiz_still(questions, given):
-    """(HTML, text) of a quiz where it cannot be clicked; `given` holds the verdict on each answer by its key."""
+    """(HTML, text) of a quiz where it cannot be clicked; `given` holds (verdict, answer) by the question's key."""
     pages, texts = [], []
     for place, question in enumerate(questions, 1):
-        verdict = given.get(question.key)
-        page, text = show.listed(f"{place}.", question.text, question.choices, "")
+        verdict, chosen = given.get(question.key, (None, None))
+        page, text = show.listed(f"{place}.", question.text, question.choices, "", chosen)
         pages.append(page + (panel.as_html(verdict) if verdict else _folded_answer(question)))
         texts.append(text + (f"\n{panel.as_text(verdict)}" if verdict else ""))
     return "".join(pages), "\n\n".join(texts)
@@ -55,11 +55,29 @@ def _folded_answer(question):
     return f"<details><summary>Show the answer</summary>{show.code_in(answer)}</details>"
 
 
+def _given_before(questions):
+    """{key: (verdict, answer)} of those of `questions` that were answered on an earlier day."""
+    everything, given = progress.load(), {}
+    for question in questions:
+        stored = everything.get(f"quiz.{question.key}", {})
+        answer = stored.get("answer")
+        if answer in question.choices:
+            verdict = _verdict(question, answer, stored.get("first", answer))
+            given[question.key] = verdict, answer
+    return given
+
+
 def _judged(question, index):
     """The verdict on the answer at `index`, which is recorded; the first answer is kept beside a later one."""
     chosen, right = question.choices[index], index == question.right
     first = progress.load().get(f"quiz.{question.key}", {}).get("first", chosen)
     progress.record(f"quiz.{question.key}", right=right, answer=chosen, first=first)
+    return _verdict(question, chosen, first)
+
+
+def _verdict(question, chosen, first):
+    index = question.choices.index(chosen)
+    right = index == question.right
     title = "Not quite"
     if right:
         title = "Right!" if first == chosen else f"Right now. Your first answer was “{first}”"
@@ -67,19 +85,23 @@ def _judged(question, index):
     return panel.Content("right" if right else "wrong", title, told, question.feedback[index])
 
 
-def _question_widget(question, number, answered=lambda question, verdict: None):
+def _question_widget(question, number, given, answered=lambda *told: None):
     import ipywidgets
 
+    verdict, chosen = given.get(question.key, (None, None))
     control = ipywidgets.RadioButtons(
-        options=question.choices, index=None, layout={"width": "auto"}
+        options=question.choices,
+        index=question.choices.index(chosen) if chosen else None,
+        layout={"width": "auto"},
     )
-    box = panel.question(f"<b>{number}</b> {show.code_in(question.text)}", control)
+    note = panel.as_html(verdict) if verdict else ""
+    box = panel.question(f"<b>{number}</b> {show.code_in(question.text)}", control, note)
 
     def answer(_):
         if control.index is not None:
             verdict = _judged(question, control.index)
             box.children[2].value = panel.as_html(verdict)
-            answered(question, verdict)
+            answered(question, verdict, question.choices[control.index])
 
     control.observe(answer, names="index")
     return box

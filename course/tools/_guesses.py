@@ -50,7 +50,7 @@ def _of_output(html: str, asked: list[dict]) -> str:
             if question is None:
                 return found[0].replace("Show anyway", LOOK)
             question["answer"] = unescape(TAG.sub("", found[7])).removeprefix("Answer: ")
-            words = found[7].removeprefix("Answer: ").replace("\n\n", "<br><br>")
+            words = f"Answer: {found[7].removeprefix('Answer: ')}".replace("\n\n", "<br><br>")
             return f'<details class="reveal" id="{question["name"]}"><summary>{LOOK}</summary><div>{words}</div>'
         question = {"name": f"guess-{len(asked) + 1}", "style": found[1], "title": found[2]}
         question |= {"choices": CHOICE.findall(found[3]), "span": found.group(4, 5, 6)}

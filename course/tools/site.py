@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bs4 import BeautifulSoup, NavigableString
+from bs4 import BeautifulSoup, Comment, NavigableString
 from nbconvert import HTMLExporter
 from nbformat import v4
 
@@ -26,6 +26,7 @@ from course.tools._arguments import folder
 HELP = "write the lessons as web pages, to read without running them"
 CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
+START = re.compile("<!-- start -->.*<!-- /start -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
 UNTRIED = re.compile(rf"({LOOKS[NOT_ATTEMPTED][1]}</div><div[^>]*>)Fill in the cell above[^<]*")
 TRY = r'\1<a href="#run">Run this page</a> to fill in the cell above and have it checked.'
@@ -36,10 +37,10 @@ FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
 TICKS = re.compile("`([^`]+)`")
 DARK = re.compile(r"body\[data-jp-theme-light=\"false\"\]([^{]*{[^}]*})")
-OWN = '<a href="index.html#start">Your own machine</a>: one installation'
+OWN = '<a href="index.html#start">Your own machine</a>, after one installation'
 TAKES = {
-    "Colab": ": one free GPU, needs a Google account",
-    "Binder": ": no account and no GPU, takes minutes to start",
+    "Colab": " lends you a GPU and needs a Google account",
+    "Binder": " has no GPU, needs no account and takes minutes to start",
 }
 DOORS = """<div class="doors">
 <a href="00_start_here.html"><b>Learn to use GPUs</b>
@@ -109,6 +110,8 @@ def front(readme: str) -> str:
     moving = MOVING.search(readme)
     picture = f"[{PICTURED.findall(pictured().source)[0]}]({NOTEBOOKS[0].file})"
     seen = f"<details><summary>See lesson 00 at work</summary>\n\n{moving[0] if moving else ''}\n\n</details>"
+    begin = publish.start(publish.known() or REPOSITORY)
+    readme = START.sub(lambda _: begin, readme)
     text = MOVING.sub("", readme).replace(
         "## Start\n", f"{doors}\n\n{picture}\n\n{seen}\n\n## Start\n", 1
     )
@@ -175,9 +178,7 @@ def opens(name: str, address: str | None) -> str:
         return "".join(own)
     found = publish.launches(address, files.get(name, NOTEBOOKS[0].file))
     links = [f'<a href="{found[place]}">{place}</a>{told}' for place, told in TAKES.items()]
-    return " · ".join(
-        [*links, *own] if own else ["Run page 00 without installing anything", *links]
-    )
+    return ("" if own else "Page 00 without installing anything: ") + " · ".join([*links, *own])
 
 
 def addressed(html: str, address: str | None) -> str:
@@ -192,16 +193,15 @@ def words_of(written: dict[Path, str]) -> str:
     rows: list[list[str]] = []
     for target, html in written.items():
         text: Any = BeautifulSoup(html, "html.parser")
+        for part in text.select(".reveal, .jp-InputPrompt, .jp-OutputPrompt, style, script"):
+            part.decompose()  # no search shows an answer
         page = text.title.get_text() if text.title else target.stem
         rows.append([target.name, page, "", ""])
         for node in text.main.descendants if text.main else ():
             if node.name in ("h1", "h2", "h3") and node.get("id"):
                 heading = node.get_text().strip("¶ ")
                 rows.append([f"{target.name}#{node['id']}", page, heading, ""])
-            elif isinstance(node, NavigableString) and getattr(node.parent, "name", "") not in (
-                "style",
-                "script",
-            ):
+            elif isinstance(node, NavigableString) and not isinstance(node, Comment):
                 rows[-1][3] += f" {node}"
     rows = [[*names, " ".join(words.replace("¶", "").split())] for *names, words in rows]
     return json.dumps([row for row in rows if row[3]], ensure_ascii=False)

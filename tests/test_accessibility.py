@@ -5,11 +5,15 @@ What JupyterLab shows of each lesson is checked in tests/browser, with the rules
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Rectangle
 
 from course import show
 from course.checks import panel
+from course.show import contrast as words
 from course.show import figures
 from course.tools import _notebooks
 from helpers import plots
@@ -50,17 +54,9 @@ def test_every_picture_has_words_for_those_who_cannot_see_it(path):
     } == {}
 
 
-def luminance(color):
-    """Relative luminance of a color such as "#0072B2" or (red, green, blue) in 0..1: WCAG 2.2, relative luminance."""
-    from matplotlib.colors import to_rgb
-
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
 def contrast(one, other):
-    """Contrast of two colors, 1 to 21: WCAG 2.2, contrast ratio."""
-    darker, lighter = sorted((luminance(one), luminance(other)))
+    """Contrast of two colors as they are, 1 to 21: WCAG 2.2, contrast ratio."""
+    darker, lighter = sorted(words.luminance(to_rgb(color)) for color in (one, other))
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -97,6 +93,33 @@ def test_texts_stand_out_from_the_card_and_are_large_enough(make):
     figure = make()
     figures.png(figure)
     shown = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
-    assert shown and min(contrast(text.get_color(), plots.CARD) for text in shown) >= 4.5
+    assert shown and min(words.contrast(text.get_color(), plots.CARD) for text in shown) >= 4.5
     shrunk = min(1, figures.WIDEST / (plots.PIXELS * figure.get_figwidth()))
     assert min(t.get_fontsize() for t in shown) * plots.PIXELS / 72 * shrunk >= 11
+
+
+@pytest.mark.parametrize("ground", [*plots.COLORS, *plots.GREENS, plots.WAIT, plots.TROUBLE])
+@pytest.mark.parametrize("color", ["white", plots.INK])
+def test_words_in_a_box_read_in_both_themes(color, ground):
+    """White on the GPU's green had 4.1 to 1; ink on a lighter green 3.2 in the dark theme."""
+    figure = plots.blank_figure((3, 1))
+    box = figure.add_artist(Rectangle((0, 0), 1, 1, color=ground))
+    text = figure.text(0.5, 0.5, "L2", color=color, ha="center", va="center")
+    figures.png(figure)
+    assert words.contrast(text.get_color(), box.get_facecolor()) >= 4.5
+
+
+@pytest.mark.parametrize("color", [plots.INK, plots.FAINT, plots.WAIT, plots.GPU, plots.TROUBLE])
+def test_words_beside_photos_read_in_both_themes(color):
+    """A gray that stands between a white page and a black one has 4.4 to 1 on both."""
+    figure = plots.blank_figure((3, 1))
+    figure.add_axes((0, 0, 0.5, 1)).imshow([[[0, 0, 0]]])
+    text = figure.text(0.7, 0.5, "a cat", color=color)
+    figures.png(figure)
+    assert contrast(text.get_color(), figure.get_facecolor()) >= 7
+
+
+def test_the_dark_theme_is_the_one_that_contrasts_are_computed_for():
+    css = (Path(__file__).parents[1] / "course/tools/labconfig/custom.css").read_text()
+    used = f"brightness({words.BRIGHTER}) invert({words.INVERTED}) hue-rotate(180deg)"
+    assert set(re.findall("filter: (.*invert.*);", css)) == {used}

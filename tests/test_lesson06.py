@@ -44,6 +44,19 @@ def test_an_all_reduce_takes_what_was_published_for_its_size(link, gpus):
     assert data_parallel.all_reduce_ms(0.001, gpus, link) == pytest.approx(smallest)
 
 
+def test_only_with_equal_shares_the_mean_of_both_gpus_is_the_whole_batch_s():
+    """The slider of page 06 is its one idea: were uneven shares to match, a reader would learn the opposite."""
+    spec = lesson06.draw_mean().spec
+    told = next(each["calculate"] for each in spec["transform"] if each.get("as") == "words")
+    texts = json.loads(told.removesuffix("[datum.t]"))
+    rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
+    whole = "mean +0.0080"
+    for cut in "12345":
+        said = [texts[int(row[4])] for row in rows if row[0] == cut and row[1] != "0"]
+        assert whole in said
+        assert (f"mean of both {whole.removeprefix('mean ')}" in said) == (cut == "3")
+
+
 def test_the_rule_of_lesson_06_agrees_with_the_measured_runs_it_is_held_against():
     """The page says it tells the slow link from the fast ones, and how far it is off at most."""
     runs = lesson06.measured_runs()

@@ -1,7 +1,8 @@
-"""A feature map that one can point at: which pixels of the photo made one of its pixels."""
+"""A feature map that one can point at: which pixels of the photo, and which weights, made one of its pixels."""
 
 import base64
 import io
+import json
 
 import torch
 from torch.nn import functional as F
@@ -12,31 +13,37 @@ from helpers import plots
 
 FILTERS = {"edges": 15, "yellow": 18}  # of the first layer's 32
 SIDE = 64  # pixels of the photo that is looked at; the map has half as many
-SHOWN = 288  # pixels of each on the page
+SHOWN = 256  # pixels of each on the page
+COLORS = ("red", "green", "blue")
+ROW = 3.7  # of a color's weights: three rows and its name
 AT = (5, 9)  # column and row that are pointed at first
 
 
 def feature_maps(network, photo):
-    """(the photo [3, SIDE, SIDE] in uint8, {name: the map of a filter of the first layer, half as wide and high})."""
+    """(the photo [3, SIDE, SIDE] in uint8, {name: the map of a filter of the first layer, half as wide and high}, {name: its weights [3, 3, 3]})."""
     small = F.interpolate(photo[None].float(), SIDE, mode="area").round().to(torch.uint8)
     with torch.inference_mode():
         maps = network._conv_stem(photos.prepare(small))[0].float()
-    return small[0], {name: maps[place] for name, place in FILTERS.items()}
+    weights = network._conv_stem.weight.detach().cpu()
+    found = ({name: each[place] for name, place in FILTERS.items()} for each in (maps, weights))
+    return small[0], *found
 
 
 def chart(network, photo):
-    """A Chart: a photo, a feature map to point at, and the nine pixels that made the pixel pointed at."""
-    small, maps = feature_maps(network, photo)
+    """A Chart: a photo, a feature map to point at, and the nine pixels and 27 weights that made the pixel pointed at."""
+    small, maps, weights = feature_maps(network, photo)
     value = maps["edges"][AT[1], AT[0]].item()
     words = (
         f"A photo, its feature map of edges, and the 3 × 3 pixels that made the one in column {AT[0]}, "
         f"row {AT[1]}: their 27 products add up to {value:.2f}."
     )
-    return vega.Chart(_spec(small, maps), _still(small, maps["edges"]), words)
+    return vega.Chart(
+        _spec(small, maps, weights), _still(small, maps["edges"], weights["edges"]), words
+    )
 
 
-def _spec(small, maps):
-    """The photo with a frame, the nine pixels enlarged, and the map, whose pixels can be pointed at."""
+def _spec(small, maps, weights):
+    """The photo with a frame, the nine pixels enlarged, the filter's weights, and the map to point at."""
     half = SIDE // 2
     rows = [
         (i % half, i // half, *(f"{m.flatten()[i]:.2f}" for m in maps.values()))
@@ -58,6 +65,7 @@ def _spec(small, maps):
         "hconcat": [
             {**size, **left},
             {"width": 96, "height": 96, **middle},
+            {"width": 114, "height": SHOWN, **_weights(weights)},
             {**size, **_map(table)},
         ],
         "spacing": 24,
@@ -138,6 +146,56 @@ def _patch(colors):
     }
 
 
+def _weights(weights):
+    """The 27 weights of the chosen filter, nine for each color, darker the larger they are."""
+    rows = [
+        (f, column, channel * ROW + row + 0.7, f"{each[channel, row, column]:.2f}")
+        for f, each in enumerate(weights.values())
+        for channel in range(3)
+        for row in range(3)
+        for column in range(3)
+    ]
+    chosen = f"indexof({json.dumps([*weights])}, wanted)"
+    place = {"x": _axis("u", 3), "y": _axis("v", 3 * ROW, down=True)}
+    ends = {"x2": {"field": "a"}, "y2": {"field": "b"}}
+    names = [{"u": 0, "v": ROW * i + 0.3, "name": f"× {each}"} for i, each in enumerate(COLORS)]
+    shade = {"field": "size", "type": "quantitative", "legend": None}
+    shade["scale"] = {"domain": [0, 4], "range": [0.04, 0.6]}
+    text = {"type": "text", "fontSize": 11}
+    middle = {"x": _axis("p", 3), "y": _axis("q", 3 * ROW, down=True)}
+    return {
+        "title": {"text": "27 weights", "fontSize": 13},
+        "layer": [
+            {
+                **vega.csv("f,u,v,w", rows),
+                "transform": [
+                    {"filter": f"datum.f == {chosen}"},
+                    *vega.calculate(
+                        a="datum.u + 0.97",
+                        b="datum.v + 0.95",
+                        p="datum.u + 0.5",
+                        q="datum.v + 0.5",
+                        size="abs(datum.w)",
+                        told="format(datum.w, '.2f')",
+                    ),
+                ],
+                "layer": [
+                    {
+                        "mark": {"type": "rect", "color": plots.WAIT},
+                        "encoding": {**place, **ends, "opacity": shade},
+                    },
+                    {"mark": text, "encoding": {**middle, "text": {"field": "told"}}},
+                ],
+            },
+            {
+                "data": {"values": names},
+                "mark": {**text, "align": "left"},
+                "encoding": {**place, "text": {"field": "name"}},
+            },
+        ],
+    }
+
+
 def _map(table):
     """The map in shades of gray; the pixel that is pointed at has a frame, and its value below."""
     half = SIDE // 2
@@ -194,21 +252,25 @@ def _map(table):
     }
 
 
-def _still(small, edges):
-    """The photo, the nine pixels and the map as a figure, for pages that draw no chart."""
+def _still(small, edges, weights):
+    """The photo, the nine pixels, the weights and the map as a figure, for pages that draw no chart."""
     from matplotlib.patches import Rectangle
 
-    title = "Nine pixels of the photo make one pixel of the feature map"
-    figure, axes = plots.panels(title, 1, 3, (7.4, 2.9))
+    title = "Nine pixels of the photo and 27 weights make one pixel of the feature map"
+    ratios = (3, 1.6, 1.2, 3)
+    figure, axes = plots.panels(title, 1, 4, (7.4, 2.9), width_ratios=ratios)
     u, v = AT
     patch = small[:, 2 * v : 2 * v + 3, 2 * u : 2 * u + 3]
-    pictures = (small.permute(1, 2, 0), patch.permute(1, 2, 0), edges)
-    names = ("the photo", "nine pixels", "the feature map: edges")
+    pictures = (small.permute(1, 2, 0), patch.permute(1, 2, 0), weights.reshape(9, 3).abs(), edges)
+    names = ("the photo", "nine pixels", "27 weights", "the feature map: edges")
     frame = {"fill": False, "edgecolor": plots.INK, "linewidth": 2}
     for place, picture, name in zip(axes, pictures, names, strict=True):
-        place.imshow(picture.numpy(), cmap="gray", interpolation="nearest")
+        shades = {"cmap": "Greys", "vmax": 8} if name == "27 weights" else {"cmap": "gray"}
+        place.imshow(picture.numpy(), interpolation="nearest", **shades)
         place.set_axis_off()
         place.text(0, -0.05, name, transform=place.transAxes, va="top", fontsize=9, color=plots.INK)
+    for i, weight in enumerate(weights.flatten().tolist()):
+        axes[2].text(i % 3, i // 3, f"{weight:.1f}", ha="center", va="center", fontsize=7.5)
     axes[0].add_patch(Rectangle((2 * u - 0.5, 2 * v - 0.5), 3, 3, **frame))
-    axes[2].add_patch(Rectangle((u - 0.5, v - 0.5), 1, 1, **frame))
+    axes[3].add_patch(Rectangle((u - 0.5, v - 0.5), 1, 1, **frame))
     return figure

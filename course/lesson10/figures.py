@@ -84,7 +84,7 @@ def show_run(results):
     sizes = {
         names[way]: {part: parts[part] / 2**20 for part in SHARES} for way, parts in held.items()
     }
-    title = "One loss: FSDP trains like the others, with a quarter of the bytes on each process"
+    title = "One loss, and with FSDP a quarter of the model's state on each process"
     figure, (left, right) = plots.panels(
         title, 1, 2, (7.4, 2.5), sharey=True, width_ratios=(1.7, 1)
     )
@@ -101,6 +101,9 @@ def show_run(results):
         axes.margins(x=0.2)
         axes.set_xlabel(label)
     right.locator_params(axis="x", nbins=3)
+    if results["device"] == "cpu":
+        look = {"fontsize": 9, "color": plots.FAINT, "loc": "left"}
+        right.set_title("CPU processes on shared cores", **look)
     told = ", ".join(f"{way} {speed:,.0f}" for way, speed in speeds.items())
     figures.show(figure, f"{title}. Tokens per second: {told}.")
 

@@ -40,4 +40,5 @@ def train(fsdp_block: Callable) -> dict:
         with contextlib.redirect_stdout(io.StringIO()):  # the command line
             how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
             run("shard.py", *OPTIONS.split(), each_line=each_line, **how)
+        bar.update(PARTS - bar.n)  # an unfinished bar would stay, in red
         return json.loads((folder / "run.json").read_text())

@@ -68,9 +68,17 @@ def first_picture():
         axes.plot(1.06, place - 0.3, ">", color=GPU, markersize=7)
         axes.plot(1, place, "o", color=INK, markersize=4)
         axes.text(0.82, place, f"par {par:.3g}", **_beside("right"))
-        axes.text(1.35 * ratio, place, f"{digits(FIRST[each.name])} {each.unit}", **_beside("left"))
+        axes.text(
+            1.35 * ratio,
+            place,
+            f"{digits(FIRST[each.name])} {each.unit}, ÷ {ratio:.2g}",
+            **_beside("left"),
+        )
     axes.set_yticks(range(len(times)), [each.title for each in puzzles], fontsize=9, color=INK)
-    axes.set(xscale="log", xlim=(0.2, 8000), ylim=(len(times) - 0.5, -0.8), xticks=[])
+    axes.set(xscale="log", xlim=(0.2, 20000), ylim=(len(times) - 0.5, -0.8), xticks=[])
+    axes.set_xlabel(
+        "score of a first kernel ÷ par (log scale)", loc="left", fontsize=9, color=FAINT
+    )
     axes.minorticks_off()
     axes.tick_params(length=0)
     axes.set_facecolor("none")
@@ -124,14 +132,17 @@ def task(puzzle):
     cells = sum(mark.shape[1] + 2 for mark in marks.values()) - 2
     size = min(0.3, 6.9 / cells)
     rows = max(len(mark) for mark in marks.values())
-    figure, axes = drawing(f"{puzzle.title.capitalize()}: {finding}", (7.3, 0.95 + size * rows))
+    figure, axes = drawing(
+        f"{puzzle.title.capitalize()}: {finding}", (7.3, 0.95 + size * (rows + 0.9))
+    )
     left = 0
     for name, mark in marks.items():
         _draw(axes, left, mark, GPU if name == result else GREENS[3])
+        _tell(axes, left, shown[name], mark)
         words = f"{name}, {' × '.join(map(str, shown[name].shape))}"
         axes.text(left, -0.4, words, fontsize=SMALL, color=INK, va="bottom")
         left += mark.shape[1] + 2
-    axes.set(xlim=(-0.1, 6.9 / size + 0.2), ylim=(rows + 0.1, -1.5))
+    axes.set(xlim=(-0.1, 6.9 / size + 0.2), ylim=(rows + 1, -1.5))
     axes.set_aspect("equal", anchor="NW")
     sizes = ", ".join(f"{name} {' × '.join(map(str, each.shape))}" for name, each in shown.items())
     show_figure(figure, f"Tensors as grids of cells, {sizes}: {finding}.")
@@ -149,6 +160,21 @@ def _marked(tensor, index):
     marks = torch.zeros(tensor.shape, dtype=torch.bool)
     marks[index(tensor) if callable(index) else index] = True
     return torch.atleast_2d(marks)[:MOST, :MOST]
+
+
+def _tell(axes, left, tensor, marks):
+    """Write counts into their cells, and "…" where the tensor goes on beyond what is drawn."""
+    look = {"ha": "center", "va": "center", "fontsize": 9}
+    if tensor.dtype == torch.int32:
+        for place, value in enumerate(tensor.tolist()[:MOST]):
+            ink = "white" if marks[0, place] and tensor.numel() < MOST else INK
+            axes.text(left + place + 0.5, 0.5, str(value), color=ink, **look)
+    rows, columns = marks.shape
+    whole = torch.atleast_2d(tensor).shape
+    if whole[1] > columns:
+        axes.text(left + columns + 0.6, rows / 2, "…", color=FAINT, **look)
+    if whole[0] > rows:
+        axes.text(left + columns / 2, rows + 0.5, "⋮", color=FAINT, **look)
 
 
 def _draw(axes, left, marks, color, top=0):

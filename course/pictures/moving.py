@@ -102,7 +102,8 @@ def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
     """Return the picture of a training step under FSDP: each of `ranks` keeps its part of each of `blocks`."""
     picture = Picture(
         "FSDP: a block is whole only while it runs",
-        "A row for each GPU, a column for each block: a thin part is kept always; one block at a time is gathered, used, dropped.",
+        "A row for each GPU, a column for each block: a thin part is kept always, and of Adam's moments, too; one block at a time "
+        "is gathered, used, dropped.",
         columns=blocks,
         rows=ranks + 1,
         labels=["", *(f"GPU {rank}" for rank in range(ranks))],
@@ -126,10 +127,11 @@ def _fsdp_boxes(blocks, ranks, whole=None, color=None):
         for block in range(blocks):
             width = 0.96 / ranks
             if block == whole:
-                yield Box(block, rank + 1.1, 0.96, 0.8, color, "whole")
+                yield Box(block, rank + 1.1, 0.96, 0.58, color, "whole")
             else:
-                yield Box(block, rank + 1.1, 0.96, 0.8, PALE)
-                yield Box(block + rank * width, rank + 1.1, width, 0.8, plots.GREENS[0])
+                yield Box(block, rank + 1.1, 0.96, 0.58, PALE)
+                yield Box(block + rank * width, rank + 1.1, width, 0.58, plots.GREENS[0])
+            yield Box(block + rank * width, rank + 1.72, width, 0.18, plots.MEMORY["optimizer"])
 
 
 def _grid(tiles):

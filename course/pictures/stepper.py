@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course.pictures.moving import Picture
 from course.show import vega
@@ -15,20 +15,23 @@ from helpers import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Still = int | tuple[int, ...] | None
 WIDE, HIGH = 848, 30  # pixels of the picture with the names of its rows, and of one row
 LIGHT = [plots.CARD, plots.WAIT, *plots.GREENS[2:]]  # dark text stands on these
 
 
-def chart(
-    picture: Picture, still: int | None = None, caption: str = "", start: int = 0
-) -> vega.Chart:
-    """Return `picture` as a chart, at frame `start`; a page without Vega-Lite shows `still` (None: the middle)."""
+def chart(picture: Picture, still: Still = None, caption: str = "", start: int = 0) -> vega.Chart:
+    """Return `picture` as a chart, at frame `start`; a page without Vega-Lite shows `still` (None: the middle).
+
+    Where `still` is several frames, they stand in two columns.
+    """
     place = len(picture.frames) // 2 if still is None else still
     look = spec(picture, start)
-    return vega.Chart(look, draw(picture, place), picture.alt, caption, colors=32)
+    figure = draw(picture, place) if isinstance(place, int) else draw_several(picture, place)
+    return vega.Chart(look, figure, picture.alt, caption, colors=32)
 
 
-def show(picture: Picture, still: int | None = None, caption: str = "", start: int = 0) -> None:
+def show(picture: Picture, still: Still = None, caption: str = "", start: int = 0) -> None:
     """Display the `chart` of these."""
     chart(picture, still, caption, start).show()
 
@@ -118,11 +121,31 @@ def _place(name, end, labels=None):
 
 def draw(picture: Picture, step: int) -> Figure:
     """Return frame `step` of `picture` as a matplotlib Figure; IndexError where there is none."""
+    size = (7.3, 1.3 + 0.3 * picture.rows)
+    figure, axes = plots.new_figure(picture.title, picture.frames[step][0], size=size)
+    _draw_frame(axes, picture, step)
+    return figure
+
+
+def draw_several(picture: Picture, steps: tuple[int, ...]) -> Figure:
+    """Return some frames of `picture` as one matplotlib Figure, in two columns, each under its sentence."""
+    rows = -(-len(steps) // 2)
+    size = (7.3, 0.6 + rows * (0.5 + 0.24 * picture.rows))
+    figure, panels = plots.panels(picture.title, rows, 2, size)
+    for axes, step in zip(panels.flat, steps, strict=True):
+        plots.tidy(axes)
+        _draw_frame(axes, picture, step)
+        axes.set_facecolor("none")
+        axes.tick_params(length=0, labelsize=plots.SMALL)
+        words = picture.frames[step][0].replace(", reduce-scatter", ",\nreduce-scatter")
+        axes.set_title(words, fontsize=plots.SMALL, loc="left", color=plots.INK)
+    return figure
+
+
+def _draw_frame(axes: Any, picture: Picture, step: int) -> None:
     from matplotlib.patches import Rectangle
 
-    sentence, boxes = picture.frames[step]
-    figure, axes = plots.new_figure(picture.title, sentence, size=(7.3, 1.3 + 0.3 * picture.rows))
-    for box in boxes:
+    for box in picture.frames[step][1]:
         look = {"facecolor": box.color, "edgecolor": plots.CARD, "linewidth": 1}
         axes.add_patch(Rectangle((box.x, box.y), box.width, box.height, **look))
         center = (box.x + box.width / 2, box.y + box.height / 2)
@@ -133,4 +156,3 @@ def draw(picture: Picture, step: int) -> Figure:
     axes.set_yticks(places, picture.labels)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
-    return figure

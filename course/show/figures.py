@@ -8,6 +8,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from course import show as outputs
+from course.show import contrast
 from helpers.plots import CARD, FAINT, GPU, INK, PIXELS, TROUBLE, WAIT
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def png(figure: Figure, colors: int | None = None, sharp: float = SHARP) -> byte
     figure.set_dpi(sharp * PIXELS)
     canvas: Any = figure.canvas
     canvas.draw()
+    if not _photos(figure) and contrast.mend(figure, numpy.asarray(canvas.buffer_rgba())[..., :3]):
+        canvas.draw()
     seen = Image.fromarray(numpy.asarray(canvas.buffer_rgba())[..., :3])
     many = colors is None and getattr(figure, "colorful", False)
     buffer = io.BytesIO()

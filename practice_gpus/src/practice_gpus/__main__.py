@@ -20,8 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from practice_gpus import __version__, calibrate, verify
-from practice_gpus.reports import page, report
+from practice_gpus import __version__
 from practice_gpus.settings import can_be_written
 
 
@@ -75,6 +74,8 @@ def check(args: Any) -> None:
     if args.before and not os.path.isfile(args.before):
         raise ValueError(f"--before is {args.before}, and there is no such file")
     if args.before:
+        from practice_gpus.reports import page
+
         page.earlier(args.before)
     if args.before and not args.html:
         raise ValueError("--before is drawn in the page: name one with --html")
@@ -90,21 +91,26 @@ def is_json_report(path: Path) -> bool:
 
 def is_page(path: Path) -> bool:
     """Whether ``--html`` wrote this file."""
+    from practice_gpus.reports import page
+
     return page.MARK.encode() in path.read_bytes()[:4096]
 
 
 def main() -> Any:
     """Run the program, print the report, and return the exit status."""
+    if sys.argv[1:2] == ["trace"]:  # it needs no PyTorch, which takes seconds to import
+        from practice_gpus.traces import command
+
+        return command.main(sys.argv[2:])
+    from practice_gpus import calibrate, verify
+    from practice_gpus.reports import report
+
     alone = {"verify": verify.main, "calibrate": calibrate.main}
     if sys.argv[1:2] and sys.argv[1] in alone:
         if sys.argv[2:]:
             print(f"python -m practice_gpus {sys.argv[1]}: it takes no arguments", file=sys.stderr)
             return 2
         return alone[sys.argv[1]]()
-    if sys.argv[1:2] == ["trace"]:
-        from .traces import command
-
-        return command.main(sys.argv[2:])
     if sys.argv[1:2] == ["kernel"]:
         from .reports import kernel_command
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from practice_gpus.traces.extract import decode
-from practice_gpus.traces.files import HOW, contents, document
+from practice_gpus.traces.files import HOW, contents, document, uncollected
 from practice_gpus.traces.host import CALLS, cpu_spans, launch_threads, launches, recorded
 from practice_gpus.traces.kernels import kernel_class, short_name
 from practice_gpus.traces.trace import NAMELESS, GpuEvent, Trace
@@ -36,6 +36,7 @@ def read(
     return read_parts(parts, Path(source).name, window, about)
 
 
+@uncollected()
 def read_parts(parts: list, name: str, window: Any = None, about: dict | None = None) -> Trace:
     """Return the `Trace` of JSON documents, one for each rank; the arguments are those of `read`."""
     if isinstance(parts[0], dict) and {"kernels", "gpu", "version"} <= set(parts[0]):
@@ -130,8 +131,10 @@ class _Rank:
 def _complete(events: Iterable[dict]) -> Iterable[dict]:
     """Yield the events that have a time and a length, each with the same keys and types; broken ones are left out."""
     for event in events:
+        if event.get("ph") != "X":
+            continue
         start, length = _number(event.get("ts")), _number(event.get("dur"))
-        if event.get("ph") != "X" or start is None or length is None or not 0 <= length < LONGEST:
+        if start is None or length is None or not 0 <= length < LONGEST:
             continue
         arguments = event.get("args")
         yield {

@@ -3,9 +3,10 @@
 Events are dicts with name, cat, ts, dur, args and thread, as `chrome` makes them.
 """
 
+import functools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from practice_gpus.traces.trace import Span
 
@@ -23,6 +24,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _LIBRARY = re.compile(r"^.*(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
 
 
+@functools.lru_cache(1 << 16)
 def python_line(frame: str) -> str:
     """Return `frame`, such as "/usr/…/site-packages/torch/nn/x.py(3): f", as "torch/nn/x.py(3): f"; "" for no line.
 
@@ -41,19 +43,23 @@ def python_line(frame: str) -> str:
 
 def nearest(frames: Iterable[str]) -> str:
     """Return the innermost of `frames` (innermost first) outside of PyTorch, or the innermost one."""
-    lines = [line for line in map(python_line, frames) if line]
-    own = [line for line in lines if not line.startswith("torch/")]
-    return (own or lines or [""])[0]
+    first = ""
+    for line in filter(None, map(python_line, frames)):
+        if not line.startswith("torch/"):
+            return line
+        first = first or line
+    return first
 
 
 def launches(spans: Sequence[dict]) -> dict[str, tuple[float, str, str, str]]:
     """Return {correlation: (ts, operator, shapes, Python line)} of the calls in `spans` that ask for GPU work."""
     found = {}
     for events in _by_thread(spans, OPERATORS | CALLS | {"python_function"}).values():
-        for event, above in _nested(events):
+        around = _around(events)
+        for place, event in enumerate(events):
             correlation = event["args"].get("correlation")
             if correlation is not None and event["cat"] in CALLS:
-                found[str(correlation)] = (event["ts"], *_operator(above))
+                found[str(correlation)] = (event["ts"], *_operator(events, around, place))
     return found
 
 
@@ -65,15 +71,13 @@ def recorded(spans: Sequence[dict], gpu: Sequence[dict]) -> tuple[int, int]:
     return len(asked), sum(correlation not in kept for correlation in asked)
 
 
-def _operator(above):
-    """Return (name, shapes, Python line) of the innermost operator of `above`, which holds events, outermost first."""
-    place = len(above) - 1
-    while place >= 0 and above[place]["cat"] not in OPERATORS:
-        place -= 1
-    if place < 0:
-        return "", "", nearest([event["name"] for event in reversed(above)])
-    operator = above[place]
-    return operator["name"], _shapes(operator["args"]), _line(operator, above[:place])
+def _operator(events, around, place):
+    """Return (name, shapes, Python line) of the innermost operator around the event at `place`."""
+    for outer in _above(around, place):
+        operator = events[outer]
+        if operator["cat"] in OPERATORS:
+            return operator["name"], _shapes(operator["args"]), _line(events, around, outer)
+    return "", "", nearest(events[outer]["name"] for outer in _above(around, place))
 
 
 def launch_threads(spans: Sequence[dict]) -> dict[Thread, str]:
@@ -103,45 +107,54 @@ def cpu_spans(
     for thread, events in _by_thread(spans, KEPT).items():
         if thread not in threads:
             continue
-        own = _own_time(events)
-        for event, above in _nested(events):
+        around = _around(events)
+        own = _own_time(events, around)
+        for place, event in enumerate(events):
             start, length = event["ts"], event["dur"]
             outside = start + length <= begin or start >= end
             step = event["cat"] == "user_annotation" and length >= SHORTEST
-            if outside or not (step or own[id(event)] >= SHORTEST):
+            if outside or not (step or own[place] >= SHORTEST):
                 continue
             name = python_line(event["name"]) or _ADDRESS.sub("", event["name"])
-            line = "" if name != event["name"] else _line(event, above)
+            line = "" if name != event["name"] else _line(events, around, place)
             kept.append(Span(name[:90], start - begin, length, rank, threads[thread], line[:90]))
     return sorted(kept, key=lambda span: (span.start, -span.length))
 
 
-def _own_time(events):
-    """Return {id of event: µs outside of the inner events that are kept themselves}."""
-    own = {id(event): event["dur"] for event in events}
-    order = [(event, above[-1] if above else None) for event, above in _nested(events)]
-    for event, parent in reversed(order):
-        if parent is not None:
-            kept = own[id(event)] >= SHORTEST
-            own[id(parent)] -= event["dur"] * kept or event["dur"] - own[id(event)]
+def _own_time(events, around):
+    """Return the µs of each of `events` outside of the inner ones that are kept themselves."""
+    own = [event["dur"] for event in events]
+    for place in reversed(range(len(events))):
+        if around[place] >= 0:
+            length = events[place]["dur"]
+            own[around[place]] -= length if own[place] >= SHORTEST else length - own[place]
     return own
 
 
-def _nested(events):
-    """Yield (event, list of the events around it, outermost first, valid until the next) in the order of start."""
-    around = []
-    for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
-        start = event["ts"]
-        while around and around[-1]["ts"] + around[-1]["dur"] <= start:
-            around.pop()
-        yield event, around
-        around.append(event)
+def _around(events):
+    """Return for each of `events`, in the order of start, the place of the one directly around it, -1 without one."""
+    ends = [event["ts"] + event["dur"] for event in events]
+    found: list[int] = []
+    inner = -1
+    for place, event in enumerate(events):
+        while inner >= 0 and ends[inner] <= event["ts"]:
+            inner = found[inner]
+        found.append(inner)
+        inner = place
+    return found
 
 
-def _line(event, above):
-    stack = event["args"].get("Call stack")
-    frames = stack.split(";") if isinstance(stack, str) else [e["name"] for e in reversed(above)]
-    return nearest(frames)
+def _above(around: list[int], place: int) -> Iterator[int]:
+    """Yield the places of the events around the one at `place`, innermost first."""
+    while (place := around[place]) >= 0:
+        yield place
+
+
+def _line(events, around, place):
+    stack = events[place]["args"].get("Call stack")
+    if isinstance(stack, str):
+        return nearest(stack.split(";"))
+    return nearest(events[outer]["name"] for outer in _above(around, place))
 
 
 def _shapes(arguments):
@@ -151,10 +164,13 @@ def _shapes(arguments):
 
 
 def _by_thread(spans, categories):
+    """Return {thread: its events of `categories`, in the order of start, outer ones first}."""
     threads = defaultdict(list)
     for event in spans:
         if event["cat"] in categories:
             threads[event["thread"]].append(event)
+    for events in threads.values():
+        events.sort(key=lambda e: (e["ts"], -e["dur"]))
     return threads
 
 

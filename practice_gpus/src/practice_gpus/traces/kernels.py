@@ -1,5 +1,6 @@
 """Names of GPU kernels as one can read them, and the class of work that a name stands for."""
 
+import functools
 import re
 
 CLASSES = (
@@ -84,6 +85,7 @@ _NOT_THE_WORK = {"gpu_kernel_impl", "gpu_kernel_impl_nocast"}
 _OPERATOR = re.compile(r"binary_internal::(\w+)")
 
 
+@functools.lru_cache(1 << 14)
 def kernel_class(name: str, category: str = "kernel") -> str:
     """Return which of `CLASSES` the kernel `name` belongs to; `category` is the trace's own: kernel, gpu_memcpy …
 
@@ -101,6 +103,7 @@ def kernel_class(name: str, category: str = "kernel") -> str:
     return "other"
 
 
+@functools.lru_cache(1 << 14)
 def short_name(name: str) -> str:
     """Return `name` without namespaces, parameters and template arguments, at most 64 characters.
 

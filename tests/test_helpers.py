@@ -1,6 +1,7 @@
 """helpers stays small: a learner reads all of it, and finds nothing there that only one page needs."""
 
 import ast
+import contextlib
 import functools
 import json
 
@@ -83,13 +84,11 @@ def pages():
     found = {}
     for path in (ROOT / "notebooks").rglob("*[0-9a-z].*"):
         if path.suffix in (".ipynb", ".py") and ".ipynb_checkpoints" not in path.parts:
-            own = set()
+            page = ast.Module([], [])  # one cell may use what another imports
             for cell in source(path):
-                try:
-                    own |= uses(ast.parse(cell))
-                except SyntaxError:  # shows one
-                    pass
-            found[path.name] = reached(own)
+                with contextlib.suppress(SyntaxError):  # a cell that shows one
+                    page.body += ast.parse(cell).body
+            found[path.name] = reached(uses(page))
     return found
 
 

@@ -197,19 +197,21 @@ def test_what_is_sharded_takes_its_share_of_each_gpus_memory(gpus):
     assert kept == sorted(kept, reverse=True)
     forward = one.state.forward  # activations make the peak: there are no gradients yet to share
     assert forward - kept[2] == pytest.approx(7 / 8 * 2 * weights, rel=0.01)
-    assert kept[3] == pytest.approx(forward - 7 / 8 * 3 * weights + 3 * weights / 32, rel=0.01)
+    assert kept[3] == pytest.approx(forward - 7 / 8 * 3 * weights + 4 * weights / 8, rel=0.01)
 
 
+@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize("depth", [8, 32])
 @pytest.mark.parametrize("batch", [16, 4096])  # weights make the peak, or activations
-def test_a_ranks_memory_is_nearly_what_fsdp2_holds(gpus, batch):
+def test_a_ranks_memory_is_nearly_what_fsdp2_holds(gpus, batch, depth, ranks):
     """Else a plan would be said to fit that doesn't: where activations make the peak, no gradients are there to share."""
-    model, step = training(depth=32)
-    planned = gpus.forecast(lambda: step(batch)).on(gpus=8, plan="fsdp").rank_bytes
+    model, step = training(depth=depth)
+    planned = gpus.forecast(lambda: step(batch)).on(gpus=ranks, plan="fsdp").rank_bytes
     del model, step
     gc.collect()
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        _, step = training(depth=32, shard=True)
+        _, step = training(depth=depth, shard=True)
         torch.cuda.reset_peak_memory_stats()
         step(batch)
         assert planned == pytest.approx(torch.cuda.max_memory_allocated(), rel=0.04)
@@ -224,7 +226,7 @@ def test_what_only_the_update_holds_is_divided_with_its_state(gpus):
     assert one.state.temporary > 0.9 * one.state.parameters
     sharded = one.on(gpus=64, plan="fsdp").rank_bytes
     kept = one.state.parameters + one.state.optimizer + one.state.gradients
-    assert 0 < sharded - (one.state.passes - 63 / 64 * kept) < 0.05 * one.peak_bytes
+    assert 0 < sharded - (one.state.passes - 63 / 64 * kept) < 5 * one.state.block
     assert one.on(gpus=64, plan="ddp").rank_bytes > one.peak_bytes
 
 

@@ -17,7 +17,7 @@ from practice_gpus.clock.queue import REDUCED
 from practice_gpus.machine import storage_of
 
 BUCKET = 25 << 20  # bytes: bucket_cap_mb of DistributedDataParallel
-UNITS = 32  # parts that FSDP gathers one after the other, where the model does not say
+UNITS = 32  # parts that FSDP gathers one after the other, where the model has no list of blocks
 # name → what each rank holds a share of
 SHARDED = {
     "ddp": (),
@@ -34,6 +34,8 @@ class State:
 
     ``temporary``: what only the optimizer's update holds, where that makes the peak; ``passes``: the peak until then;
     ``forward``: the peak until gradients come, 0 where those of the step before are still there.
+    ``blocks``: those that FSDP gathers one after the other, ``block`` the bytes of the largest one's parameters, and
+    ``root`` of the parameters beside them, which FSDP2's root keeps whole until the backward pass ends.
     """
 
     numbers: int = 0
@@ -43,6 +45,9 @@ class State:
     passes: int = 0
     temporary: int = 0
     forward: int = 0
+    blocks: int = UNITS
+    block: int = 0
+    root: int = 0
 
     @classmethod
     def seen(cls, entries: list[Entry], held: int, forward: int = 0) -> State:
@@ -59,7 +64,34 @@ class State:
         # what is more than four numbers for each of them is the batch
         optimizer = min(max(0, held - weights - kept), 3 * gradients)
         numbers = sum(p.numel() for p in parameters)
-        return cls(numbers, weights, gradients, optimizer, forward=0 if kept else forward)
+        forward = 0 if kept else forward
+        return cls(numbers, weights, gradients, optimizer, forward=forward, **shares(parameters))
+
+
+def shares(parameters: list[torch.nn.Parameter]) -> dict[str, int]:
+    """{"blocks": how many FSDP gathers, "block": bytes of the largest one, "root": bytes of what is in none}."""
+    weights = sum(each.nbytes for each in parameters)
+    sizes = blocks(parameters)
+    if not sizes:
+        return {"blocks": UNITS, "block": weights // UNITS, "root": 0}
+    return {"blocks": len(sizes), "block": max(sizes), "root": max(0, weights - sum(sizes))}
+
+
+def blocks(parameters: list[torch.nn.Parameter]) -> list[int]:
+    """The bytes of each block that `fully_shard` is called on by its documentation: the modules of one kind, in lists,
+    that hold most of the parameters; none where no list has two of a kind.
+    """
+    own = {id(each) for each in parameters}
+    kinds: dict[type, dict[int, int]] = {}
+    for each in gc.get_objects():
+        if issubclass(type(each), (torch.nn.ModuleList, torch.nn.Sequential)):
+            for child in each.children():
+                inside = list(child.parameters())
+                if inside and all(id(one) in own for one in inside):
+                    sizes = kinds.setdefault(type(child), {})
+                    sizes[id(child)] = sum(one.nbytes for one in inside)
+    several = [list(sizes.values()) for sizes in kinds.values() if len(sizes) > 1]
+    return max(several, key=sum, default=[])
 
 
 @dataclass(frozen=True)
@@ -81,8 +113,10 @@ class Plan:
         saved = sum(shared.values())
         if self.name in ("ddp", "tp"):  # DDP copies gradients to its buckets
             return peak - saved + state.gradients * (self.name == "ddp")
-        # what FSDP holds whole: the parameters of two parts, the gradients of one
-        whole = (2 * state.parameters + state.gradients) // UNITS if self.name == "fsdp" else 0
+        whole = 0
+        if self.name == "fsdp":  # two blocks' parameters, one's gradients and their copy to reduce
+            trained = state.gradients / max(1, state.parameters)
+            whole = state.root + int((2 + 2 * trained) * state.block)
         before = state.forward - saved + shared.get("gradients", 0)  # there are none to share yet
         backward = (state.passes or peak) - saved
         update = peak - saved - (state.temporary - state.temporary // self.gpus)
@@ -116,7 +150,8 @@ class Plan:
     def _gathered(self, entries: list[Entry]) -> list[Entry]:
         """FSDP: each part's parameters gathered before it runs, while the one before does, its gradients scattered after."""
         half = any(isinstance(e, Launch) and e.work.unit in ("fp16", "bf16") for e in entries)
-        size = self.state.numbers * (2 if half else 4) / UNITS
+        count = self.state.blocks
+        size = self.state.numbers * (2 if half else 4) / count
         result: list[Entry] = []
         for passed, backward in passes(self._updated(entries)):
             update = not backward and result and any(is_backward(each) for each in result)
@@ -124,10 +159,10 @@ class Plan:
                 result += passed
                 continue
             result.append(self._send(passed[0], size, 1))
-            for piece in pieces(passed, UNITS):
+            for piece in pieces(passed, count):
                 result += [_wait(piece[0]), self._send(piece[0], size, 1), *piece]
                 if backward:
-                    result.append(self._send(piece[-1], self.state.gradients / UNITS, 1))
+                    result.append(self._send(piece[-1], self.state.gradients / count, 1))
             result.append(_wait(passed[-1]))
         return result
 
@@ -174,11 +209,13 @@ def state_of(gradients: torch.nn.Module | int | None, seen: State) -> State:
         return seen
     if isinstance(gradients, int):
         return dataclasses.replace(seen, gradients=gradients)
+    parameters = list(gradients.parameters())
     return dataclasses.replace(
         seen,
-        numbers=sum(p.numel() for p in gradients.parameters()),
-        parameters=sum(p.nbytes for p in gradients.parameters()),
-        gradients=sum(p.nbytes for p in gradients.parameters() if p.requires_grad),
+        numbers=sum(p.numel() for p in parameters),
+        parameters=sum(p.nbytes for p in parameters),
+        gradients=sum(p.nbytes for p in parameters if p.requires_grad),
+        **shares(parameters),
     )
 
 

@@ -128,10 +128,12 @@ def launched(target):
 
 @pytest.mark.parametrize("file", [each.file for each in course.NOTEBOOKS])
 def test_a_lesson_links_to_itself_elsewhere(file):
-    first = _notebooks.read(_notebooks.FOLDER / file).cells[0].source
+    page = _notebooks.read(_notebooks.FOLDER / file)
+    assert "OWNER_NAME" not in page.cells[0].source, "a link that leads nowhere"
+    first = publish.stamp_notebook(page, "someone/their-copy", file).cells[0].source
     own = launch_links(first)
-    assert own == publish.launches(course.REPOSITORY, file)
-    place = (course.REPOSITORY, publish.release(), f"notebooks/{file}")
+    assert own == publish.launches("someone/their-copy", file)
+    place = ("someone/their-copy", publish.release(), f"notebooks/{file}")
     assert {launched(target) for target in own.values()} == {place}
     assert first.index("<details>") < first.index("Colab"), "not folded away"
     assert "![" not in first.partition(publish.CLOSE)[0], "a picture that is broken without network"

@@ -20,6 +20,7 @@ UNSET = (
     "Nobody has said where this copy is published, so links to Colab, Binder and GitHub lead nowhere yet: "
     "python3 -m course publish OWNER/NAME, or give the clone a git remote called origin on GitHub."
 )
+LATER = "Links that open this lesson in Colab, Kaggle and Binder stand here once this copy is published."
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 WITHOUT = (
     "opens page 00 without installing anything; you need a Google account. On your own machine:"
@@ -99,9 +100,8 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     kept = [(name.replace(" ", "&nbsp;"), to) for name, to in lessons]  # whole on one line
     links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in kept]
     opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
-    words = (
-        f"{' · '.join(links)}\n\nOpen this lesson without installing anything: {' · '.join(opens)}"
-    )
+    way = f"Open this lesson without installing anything: {' · '.join(opens)}"
+    words = f"{' · '.join(links)}\n\n{LATER if repository.startswith(UNKNOWN) else way}"
     folded = f"<details><summary>All lessons</summary>\n\n{words}\n\n</details>"
     block = f"{OPEN}\n{folded}\n{CLOSE}"
     if OPEN not in first.source:  # a new notebook: below its title

@@ -163,7 +163,7 @@ def _check_repair(answer):
     waiting, yours = (_forecast_ms(each) for each in (_kmeans_item, answer))
     return (
         "The same numbers on three devices, and two copies in 20 steps. By forecast, 200 points take a T4 "
-        f"{yours:.1f} ms, and with an .item() at every step {waiting:.1f}: 20 times, the GPU would idle."
+        f"{yours:.1f} ms, and with an .item() at every step {waiting:.1f}: 20 times, the CPU waits."
     )
 
 

@@ -18,7 +18,7 @@ WEIGHTS = 128 * 4096**2  # of the network that meets one input
 def first_picture():
     """(Figure, alt): two tensors in two memories, and the link that their sum would have to cross."""
     homes = {"x": SimpleNamespace(device="cuda:0"), "y": SimpleNamespace(device="cpu")}
-    figure, words = draw_homes(homes, "x + y fails: its two tensors are in two memories")
+    figure, words = draw_homes(homes, "x + y fails: x and y are in two memories")
     look = {"ha": "center", "va": "center", "fontsize": 15, "weight": "bold"}
     figure.axes[0].text(4.72, 1.05, "✗", color=plots.TROUBLE, **look)
     figure.axes[0].text(4.72, 0.5, "PCIe", color=plots.COPY, fontsize=9, ha="center")

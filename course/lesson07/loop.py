@@ -92,7 +92,11 @@ def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False)
             room[lane, label] = (start, end)
     for (lane, label), (start, end) in room.items():
         dark = hollow or COLORS.get(label) == plots.WAIT
-        inside = {"ha": "center", "va": "center", "color": plots.INK if dark else "white"}
+        inside: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "color": plots.INK if dark else "white",
+        }
         if label == "kernels and gaps":
             inside["bbox"] = {"facecolor": plots.CARD, "edgecolor": "none", "pad": 1.5}
         if end - start > 0.0125 * len(label) * whole:

@@ -79,7 +79,7 @@ class Machine(NamedTuple):
 
 
 SEEN = {
-    "A": Machine("the lab's workstation with a T4", "13.0", "11.4", None),
+    "A": Machine("a laptop with an RTX 3050", "13.0", "11.4", None),
     "B": Machine("a gaming laptop with an RTX 4060", None, "13.0", None),
     "C": Machine("a shared server with an L4", "13.0", "13.0", "-1"),
     "D": Machine("a freshly installed server with an A10", "13.0", None, None),
@@ -93,7 +93,7 @@ UNSEEN = {
 _FROM = {
     "built_for": "torch.version.cuda",
     "driver_cuda": "nvidia-smi: CUDA Version",
-    "visible": "CUDA_VISIBLE_DEVICES",
+    "visible": "CUDA_VISIBLE_DEVICES; None: unset",
 }
 ANSWERS = ("CPU-only build", "no driver", "driver too old", "hidden", "works")
 

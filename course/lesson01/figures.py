@@ -17,7 +17,7 @@ LINKS = ("your program", "CUDA in PyTorch", "NVIDIA's driver", "GPU")
 BREAKS = {  # in the order of the chain: what breaks it, and the fact that shows it
     "CPU-only build": "torch.version.cuda",
     "no driver, or\none too old": "nvidia-smi",
-    "hidden": "CUDA_VISIBLE_\nDEVICES",
+    "hidden": "CUDA_VISIBLE_DEVICES",
 }
 
 
@@ -25,7 +25,7 @@ def first_picture():
     """Return (Figure, alt): the chain from a program to its GPU, where it breaks, and the facts that tell."""
     figure = plots.blank_figure((7.4, 1.95))
     figure.set_layout_engine("none")
-    title = "is_available() is False if one link is broken: four causes, three facts"
+    title = "Four causes break the chain, and three facts show which one did"
     plots.set_title(figure, title).set_y(0.94)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 7.4), ylim=(0, 1.95))
@@ -36,7 +36,7 @@ def first_picture():
         _draw_break(axes, 1.735 + 1.97 * place, cause, fact)
     told = "; ".join(f"{cause}, seen with {fact}" for cause, fact in BREAKS.items())
     alt = f"A chain from {', '.join(LINKS)}. It breaks in four ways: {told}."
-    return figure, alt.replace("_\n", "_").replace("\n", " ")
+    return figure, alt.replace("\n", " ")
 
 
 def _draw_link(axes, left, name):

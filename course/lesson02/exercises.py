@@ -160,7 +160,29 @@ def _check_repair(answer):
             _same_numbers(result, points, case)
             if home != CPU:
                 _where_work(copies, torch.cuda.max_memory_allocated(home) > held, case)
-    return "The same numbers on three devices, and two copies in 20 steps."
+    waiting, yours = (_forecast_ms(each) for each in (_kmeans_item, answer))
+    return (
+        "The same numbers on three devices, and two copies in 20 steps. By forecast, 200 points take a T4 "
+        f"{yours:.1f} ms, and with an .item() at every step {waiting:.1f}: 20 times, the CPU waits."
+    )
+
+
+def _kmeans_item(points, k):
+    """`kmeans_anywhere` with the .item() of the original, which waits at every step."""
+    centers, groups, steps = points[:k], torch.arange(k, device=points.device), []
+    for _ in range(20):
+        member = (torch.cdist(points, centers).argmin(1)[:, None] == groups).float()
+        moved = member.T @ points / member.sum(0).clamp(min=1)[:, None]
+        steps.append((moved - centers).norm().item())
+        centers = moved
+    return centers.cpu().numpy(), steps
+
+
+def _forecast_ms(kmeans):
+    """Milliseconds of `kmeans` with 200 points and 3 groups on a T4, by the clock."""
+    with practice_gpus(1, card="T4") as t4:
+        points = torch.rand(200, 2, device="cuda")
+        return t4.forecast(lambda: kmeans(points, 3)).ms
 
 
 def _same_numbers(result, points, case):

@@ -86,4 +86,4 @@ def test_an_epoch_without_a_leak_ends_at_zero():
         del passing
         chart = history.chart(torch.cuda.memory._snapshot())
         torch.cuda.memory._record_memory_history(enabled=None)
-    assert chart.alt.startswith("1 MiB at the peak, 0 MiB at the end")
+    assert chart.alt.startswith("1 MiB on top of the model at the peak, 0 MiB at the end")

@@ -6,6 +6,7 @@ from PIL import Image
 
 from course import photos
 from course.lesson03 import figures as figures03
+from course.lesson04 import figures as figures04
 
 
 def save(folder, count, size=(300, 200), suffix="jpg"):
@@ -37,15 +38,24 @@ def test_inverted_colors_take_the_place_of_half_the_test_patches_and_of_nothing_
     assert torch.equal(plain[0].images, other[0].images)
     changed = (plain[1].images != other[1].images).flatten(1).any(1)
     assert changed.reshape(3, 8).tolist() == [[False] * 4 + [True] * 4] * 3
+    assert other[1].inverted == set(changed.nonzero()[:, 0].tolist()) and not plain[1].inverted
 
 
-def test_folders_of_photos_become_classes_split_alike_each_time(tmp_path):
+def test_folders_of_photos_become_classes_split_alike_each_time_and_a_tiny_test_is_called_one(
+    tmp_path, capsys
+):
     save(tmp_path / "p/cats", 10)
     save(tmp_path / "p/dogs", 5, suffix="png")
     train, test = photos.load(tmp_path / "p")
     assert train.classes == ("cats", "dogs")
     assert (train.labels.bincount().tolist(), test.labels.bincount().tolist()) == ([7, 3], [3, 2])
+    assert capsys.readouterr().out == "test images: 5, too few to judge\n"
     assert torch.equal(train.images, photos.load(tmp_path / "p")[0].images)
+
+
+def test_percentages_that_are_said_to_add_up_to_100_do():
+    assert figures04._percents(torch.tensor([0.626, 0.196, 0.178])) == [62, 20, 18]
+    assert sum(figures04._percents(torch.full((7,), 1 / 7))) == 100
 
 
 def test_a_photo_from_a_phone_is_turned_upright(tmp_path):

@@ -63,7 +63,7 @@ def test_the_first_guess_stays_the_verdict(displayed):
     radios = predictions._prediction_widget(again).children[1]
     radios.value = "yes"
     assert radios.value == "no", "it shows the guess that counts"
-    assert "It counts, since it was your first" in texts(displayed)[1]
+    assert "The first guess counts" in texts(displayed)[1]
 
 
 def test_an_answer_of_an_earlier_day_counts():

@@ -13,6 +13,7 @@ import os
 import symtable
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ def mine(name: str, ours: Any) -> Any:
     return ours if found is None else found
 
 
-def mine_all(ours: dict[str, Any]) -> tuple[list[Any], list[str]]:
-    """`mine` for each of {name: ours}, with the lines to print: those that aren't kept yet share the last."""
+def mine_all(ours: dict[str, Any], told: Iterable[str] = ()) -> tuple[list[Any], list[str]]:
+    """`mine` for each of {name: ours}, with the lines to print: those of `told` that aren't kept yet share the last."""
     kept = {name: _kept(name) for name in ours}
     lines = [line for _, line in kept.values() if line]
-    later = [name for name, (_, line) in kept.items() if not line]
+    later = [name for name in told if not kept[name][1]]
     if later:
         lines.append(f"the course's own, until you keep yours: {', '.join(later)}")
     found = {name: tool for name, (tool, _) in kept.items() if tool is not None}

@@ -208,9 +208,7 @@ def _note(prediction):
     if prediction.guess is None:
         return ""
     guess = f"Your guess: {prediction.say(prediction.guess)}."
-    after = (
-        "It counts, since it was your first." if prediction.compared else "Now run the next cell."
-    )
+    after = "The first guess counts." if prediction.compared else "Run the next cell."
     return f"{guess} {after}"
 
 

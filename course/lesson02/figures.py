@@ -20,8 +20,7 @@ def first_picture():
     homes = {"x": SimpleNamespace(device="cuda:0"), "y": SimpleNamespace(device="cpu")}
     figure, words = draw_homes(homes, "x + y fails: x and y are in two memories")
     look = {"ha": "center", "va": "center", "fontsize": 15, "weight": "bold"}
-    figure.axes[0].text(4.72, 1.05, "✗", color=plots.TROUBLE, **look)
-    figure.axes[0].text(4.72, 0.5, "PCIe", color=plots.COPY, fontsize=9, ha="center")
+    figure.axes[0].text(4.72, 1.5, "✗", color=plots.TROUBLE, **look)
     return figure, f"{words} x + y fails."
 
 
@@ -80,7 +79,8 @@ def draw_homes(values, title=""):
     axes.set_axis_off()
     for place, (device, names) in enumerate(living.items()):
         _draw_home(axes, 5.25 * place, rows, device, names)
-    axes.plot([4.2, 5.25], [rows / 2] * 2, color=plots.COPY, linewidth=1.5)
+    axes.plot([4.2, 5.25], [rows / 2] * 2, color=plots.COPY, linewidth=2.2)
+    axes.text(4.72, rows / 2 - 0.25, "PCIe", color=plots.FAINT, fontsize=9, ha="center", va="top")
     lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
     return figure, f"Two memories, joined by a thin link. {'; '.join(lists)}."
 

@@ -41,9 +41,9 @@ def evidence(network, photo, *asked):
     return [(names[k], chances[k].item(), each) for k, each in zip(places, maps, strict=True)]
 
 
-def _lit(photo, evidence_map):
-    """Return the photo with all dark but the places that speak for its name."""
-    light = (evidence_map / evidence_map.max()).clamp(0, 1)[None, None]
+def _lit(photo, evidence_map, highest):
+    """Return the photo with all dark but the places that speak for its name; full light at `highest`."""
+    light = (evidence_map / highest).clamp(0, 1)[None, None]
     light = F.interpolate(light, photo.shape[-2:], mode="bicubic").clamp(0, 1)[0, 0]
     return photo / 255 * (0.1 + 0.9 * light**1.5)
 
@@ -68,7 +68,7 @@ def first_picture():
     network = photos.pretrained()
     figure = plots.blank_figure((7.4, 2.05))
     figure.set_layout_engine("none")
-    plots.set_title(figure, "The bright places are where the network finds its answer")
+    plots.set_title(figure, "The bright places are where the network finds its answer").set_y(0.94)
     said = []
     for i, sample in enumerate(photos.SAMPLES):
         photo = photos.sample(sample)
@@ -77,7 +77,7 @@ def first_picture():
         left, right = map(figure.add_axes, places)
         said.append(f"{chance:.0%} {name}")
         _picture(left, photo, said[-1], color=plots.GPU, weight="bold")
-        _picture(right, _lit(photo, where))
+        _picture(right, _lit(photo, where, where.max()))
         left.text(0, 290, f"{less:.0%} {second}", fontsize=9, color=plots.FAINT)
     return figure, f"Photos beside copies, brightest where the answer is: {', '.join(said)}"
 
@@ -93,8 +93,9 @@ def seen(network, photo, *asked, file=None):
     title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
     figure, axes = plots.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.5))
     _picture(axes[0], _small(photo / 255), "the photo")
+    highest = max(each.max() for *_, each in found)  # one scale for all names
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
-        _picture(place, _small(_lit(photo, each)), text)
+        _picture(place, _small(_lit(photo, each, highest)), text)
     figures.show(figure, f"A photo, and where the network finds each name: {'; '.join(words)}.")
     if file:
         Path(file).write_bytes(figures.png(figure))

@@ -85,7 +85,7 @@ step = exercise("04.step", _check_step, train_step, tool="train_step")
 
 # --- test it ------------------------------------------------------------------------------------
 def evaluate(model, loader, device):
-    training = model.training
+    mode = model.training
     model.eval()
     correct, count = 0, 0
     with torch.inference_mode():
@@ -93,15 +93,15 @@ def evaluate(model, loader, device):
             x, y = x.to(device), y.to(device)
             correct += (model(x).argmax(1) == y).sum()
             count += len(y)
-    model.train(training)
+    model.train(mode)
     return correct.item() / count
 
 
 def evaluate_starter(model, loader, device):
-    training = model.training  # the mode to go back to
+    mode = model.training  # the mode to go back to
     correct, count = 0, 0
     ...
-    model.train(training)
+    model.train(mode)
     return correct.item() / count
 
 

@@ -36,8 +36,9 @@ def first_picture():
     after = head(seen).argmax(1)
     chosen = [3, 11, 16, 12]
     title = "Four test images, before and after 30 steps of training"
+    inverted = [i in test.inverted for i in chosen]
     now = [(test.classes[after[i]], bool(after[i] == test.labels[i])) for i in chosen]
-    return _renamed(title, test.images[chosen], [before[i] for i in chosen], now, 6)
+    return _renamed(title, test.images[chosen], [before[i] for i in chosen], now, inverted, 6)
 
 
 def _imagenet(logits):
@@ -53,10 +54,10 @@ def _draw_photo(axes, image, size):
     axes.set_axis_off()
 
 
-def _renamed(title, images, before, after, size=7.4):
+def _renamed(title, images, before, after, inverted, size=7.4):
     """Return (Figure, alternative text) of up to six photos: the old name above in quotes, `after` (text, right) below.
 
-    Where `right` is None, nothing is judged. `size` is the figure's width in inches.
+    Where `right` is None, nothing is judged. A photo that is `inverted` is marked so. `size` is the figure's width in inches.
     """
     wide = (size - 0.3) / len(images)  # inches of a photo
     figure, row = plots.panels(title, 1, len(images), (size, wide + 1.05), squeeze=False)
@@ -64,13 +65,23 @@ def _renamed(title, images, before, after, size=7.4):
         w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1)
     )
     said = []
-    for axes, image, old, (new, right) in zip(row[0], images, before, after, strict=True):
+    shown = zip(row[0], images, before, after, inverted, strict=True)
+    for axes, image, old, (new, right), negative in shown:
         _draw_photo(axes, image, min(photos.SIZE, round(wide * plots.PIXELS)))
-        axes.set_title(f"“{textwrap.fill(old, 16)}”", fontsize=10, color=plots.INK)
+        axes.set_title(f"“{textwrap.fill(old, 14)}”", fontsize=10, color=plots.INK)
         mark, color = _JUDGED[right]
         style = {"fontsize": 11, "color": color, "ha": "center", "va": "top", "weight": "bold"}
         axes.text(0.5, -0.05, f"{mark}{new}", transform=axes.transAxes, **style)
         said.append(f"{old}, now {new}" if right is not None else f"{new}: {old}")
+        if negative:
+            ground = {"facecolor": plots.INK, "edgecolor": "none", "pad": 2}
+            label = {"fontsize": 9, "color": plots.CARD, "bbox": ground, "va": "bottom"}
+            axes.text(0.03, 0.03, "inverted", transform=axes.transAxes, **label)
+            said[-1] += " (inverted)"
+    for height, words in ((1.05, "before"), (-0.06, "after")) if right is not None else ():
+        place = {"transform": row[0, 0].transAxes, "ha": "right", "fontsize": 10}
+        va = "bottom" if height > 1 else "top"
+        row[0, 0].text(-0.06, height, words, color=plots.FAINT, va=va, **place)
     lead = "" if right is None else "Before and after: "
     return figure, f"Photos. {title}. {lead}{'; '.join(said)}."
 
@@ -81,7 +92,7 @@ def first_names(network, data):
     chosen: list[int] = []
     for label in range(min(6, len(data.classes))):
         places = (data.labels == label).nonzero()[:, 0].tolist()
-        chosen += sorted({places[(len(places) * (k + 1) - 1) // each] for k in range(each)})
+        chosen += sorted({places[len(places) * (2 * k + 1) // (2 * each)] for k in range(each)})
     device = next(network.parameters()).device
     with torch.inference_mode():
         names = _imagenet(network(photos.prepare(data.images[chosen].to(device))))
@@ -89,13 +100,14 @@ def first_names(network, data):
     title = "None of these has its own name among the network's 1,000"
     if data.classes != photos.STAND_INS:
         title = "Your photos, and the likeliest of the network's 1,000 names"
-    figures.show(*_renamed(title, data.images[chosen], names, told))
+    inverted = [i in data.inverted for i in chosen]
+    figures.show(*_renamed(title, data.images[chosen], names, told, inverted))
 
 
 SURE = ("under 40%", "40 to 90%", "over 90%")
 WHY_NOT = (
-    "The old head knew a cat when it saw one. The new one can say neither “cat” nor “none of these”: its percentages "
-    "always add up to 100%, shared among your classes alone. They say which class fits best, not whether any fits at all."
+    "The new head can say neither “cat” nor “none of these”: softmax turns its scores into percentages that add up to "
+    "100%, shared among your classes alone. They say which class fits best, not whether any fits at all."
 )
 
 
@@ -115,12 +127,23 @@ def compare_verdicts(network, head, test, *paths):
     names += [{"chelsea": "our cat"}.get(path, Path(path).stem) for path in paths]
     figure = _verdicts(images, names, chances, test)
     sure, best = (each[:2].tolist() for each in chances.max(1))
-    same = " The percentage can't tell them apart." if abs(sure[0] - sure[1]) < 0.1 else ""
+    percent = [max(_percents(each)) for each in chances[:2]]
+    same = " The percentage can't tell these two apart." if abs(sure[0] - sure[1]) < 0.1 else ""
     found, cat = (test.classes[each] for each in best)
-    told = f"It's {sure[0]:.0%} sure that the photo on the left is {found}"
+    told = f"It's {percent[0]}% sure of the {found} on the left"
     told += ", and right" if best[0] == test.labels[hardest] else ", and wrong"
-    told += f". It's {sure[1]:.0%} sure that {names[1]} is {cat}.{same} {WHY_NOT}"
+    told += f". It's {percent[1]}% sure that {names[1]} is {cat}.{same} {WHY_NOT}"
     return {"actual": SURE[(sure[1] >= 0.4) + (sure[1] > 0.9)], "because": told, "figure": figure}
+
+
+def _percents(chances):
+    """Return `chances` [classes], which sum to 1, as whole percentages that sum to 100."""
+    exact = [100 * chance for chance in chances.tolist()]
+    whole = [int(each) for each in exact]
+    left = sorted(range(len(exact)), key=lambda k: whole[k] - exact[k])
+    for k in left[: 100 - sum(whole)]:
+        whole[k] += 1
+    return whole
 
 
 def _verdicts(images, names, chances, test):
@@ -141,18 +164,20 @@ def _verdicts(images, names, chances, test):
         photo.set_title(name, fontsize=10, color=plots.INK, loc="left")
         best = chance.topk(known)
         values, labels = best.values.tolist(), [test.classes[k] for k in best.indices]
+        percent = [_percents(chance)[k] for k in best.indices]
         bars.barh(range(known), values, color=plots.GPU, height=0.3)
         bars.set(xlim=(0, 1.25), ylim=(2.45, -0.9))
-        for row, (label, value) in enumerate(zip(labels, values, strict=True)):
+        for row, (label, value) in enumerate(zip(labels, percent, strict=True)):
             look = {"fontsize": 10, "color": plots.INK, "va": "bottom"}
-            bars.text(0, row - 0.2, f"{value:.0%} {label}", **look)
-        said.append(f"{name}: {labels[0]} {values[0]:.0%}")
+            bars.text(0, row - 0.2, f"{value}% {label}", **look)
+        said.append(f"{name}: {labels[0]} {percent[0]}%")
     return figure, f"Photos and what the new head calls them: {'; '.join(said)}."
 
 
 NO_ERROR = (
-    "No error, no warning. In training mode, batch norm rescales by the mean and spread of the batch at hand, and the "
-    "head gets features that it never learned from. After eval(), batch norm uses the mean and spread that it stored."
+    "No error, no warning. In training mode, batch norm rescales by the mean and spread of the batch at hand, so the head "
+    "gets features that it never learned from. Each batch also shifts the stored mean and spread, which batch norm uses "
+    "after eval(): your later tests change, too."
 )
 RIGHT = ("as many as with it", "fewer, but most", "fewer than half")
 
@@ -163,30 +188,55 @@ def compare_modes(network, head, test):
     wrong, right = ((each == test.labels).sum().item() for each in (forgot, tested))
     actual = RIGHT[(wrong < right) + (2 * wrong < right)]
     times, commonest = (each.item() for each in forgot.bincount().max(0))
-    lines = [
-        f"without eval(): {wrong} of {len(test)} right. It says {test.classes[commonest]} {times} times.",
-        f"with eval():    {right} of {len(test)} right.",
-    ]
-    return {"actual": actual, "because": NO_ERROR, "lines": lines}
+    told = f"Without eval(), {wrong} of {len(test)} are right; guessing gives about {len(test) / len(test.classes):.0f}. "
+    told += f"It says {test.classes[commonest]} {times} times. {NO_ERROR}"
+    return {"actual": actual, "because": told, "figure": _modes(test, tested, forgot)}
+
+
+def _modes(test, tested, forgot):
+    """Return (Figure, alternative text): eight images of each class, with a cross where the answer is wrong."""
+    kinds = range(min(4, len(test.classes)))
+    rows = [(test.labels == kind).nonzero()[:8, 0].tolist() for kind in kinds]
+    right_with, right_without = ((each == test.labels).sum().item() for each in (tested, forgot))
+    title = f"{right_with} right with eval(), {right_without} without"
+    figure, (left, right) = plots.panels(title, 1, 2, (7.4, 0.9 + 0.45 * len(rows)))
+    figures.colorful(figure)
+    said = []
+    for axes, name, answers in ((left, "with", tested), (right, "without", forgot)):
+        count = (answers == test.labels).sum().item()
+        said.append(f"{name} eval(): {count} of {len(test)} right")
+        axes.set_title(said[-1], fontsize=11, color=plots.INK, loc="left")
+        for y, places in enumerate(rows):
+            for x, place in enumerate(places):
+                _draw_tile(
+                    axes, test.images[place], x, y, bool(answers[place] == test.labels[place])
+                )
+        axes.set(xlim=(0, 8), ylim=(len(rows), 0), aspect="equal")
+        axes.set_axis_off()
+    return figure, f"Photos. {title}. {'; '.join(said)}."
+
+
+def _draw_tile(axes, image, x, y, right):
+    """Draw `image` into the square at (x, y), dark and with a cross unless the answer is `right`."""
+    small = F.interpolate(image[None].float(), 48, mode="bilinear", antialias=True)[0].byte()
+    seen = (small // 8 * 8).permute(1, 2, 0).numpy()
+    extent = (x + 0.04, x + 0.96, y + 0.96, y + 0.04)
+    axes.imshow(seen if right else seen // 24 * 8, extent=extent, interpolation="nearest")
+    if not right:
+        look = {"fontsize": 16, "color": plots.TROUBLE, "ha": "center", "va": "center"}
+        axes.text(x + 0.5, y + 0.5, "✗", **look)
 
 
 HELD = ("the gradient", "zero", "twice the gradient")
 
 
-def compare_passes(head, x, y):
-    """Return what `reveal` takes: what `.grad` of a head's first weight holds after one pass and after another."""
-    device = next(head.parameters()).device
-    head.zero_grad()
-    seen = []
-    for _ in range(2):
-        F.cross_entropy(head(x.to(device)), y.to(device)).backward()
-        seen.append(head.weight.grad[0, 0].item())
-    once, twice = (f"{value:.4f}".replace("-", "−") for value in seen)
-    told = (
-        f"For the first weight: {once}, then {twice}. backward() adds to what .grad holds. Without "
-    )
+def compare_passes(once, twice):
+    """Return what `reveal` takes: what `.grad` of a head's first weight held after one pass and after another."""
+    digits = next((d for d in range(4, 8) if round(twice, d) == round(2 * round(once, d), d)), 7)
+    first, second = (f"{value:.{digits}f}".replace("-", "−") for value in (once, twice))
+    told = f"For the first weight: {first}, then {second}. backward() adds to what .grad holds. Without "
     told += "zero_grad(), each step would also follow the gradients of all earlier batches."
-    return {"actual": HELD[2] if abs(seen[1] - 2 * seen[0]) < 1e-5 else HELD[0], "because": told}
+    return {"actual": HELD[2] if abs(twice - 2 * once) < 1e-5 else HELD[0], "because": told}
 
 
 def first_picture_b():

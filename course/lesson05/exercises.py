@@ -17,7 +17,7 @@ from practice_gpus import practice_gpus
 
 
 # --- which line holds it? ---------------------------------------------------------------------------
-def tidy_epoch(model, batches):
+def tidy_evaluate(model, batches):
     losses, samples = [], []
     for rows, labels in batches:
         rows, labels = rows.to("cuda"), labels.to("cuda")
@@ -27,7 +27,7 @@ def tidy_epoch(model, batches):
     return sum(losses) / len(losses), samples
 
 
-def leaky_epoch(model, batches):
+def leaky_evaluate(model, batches):
     losses, samples = [], []
     for rows, labels in batches:
         rows, labels = rows.to("cuda"), labels.to("cuda")
@@ -38,7 +38,7 @@ def leaky_epoch(model, batches):
 
 
 def _check_leak(answer):
-    if same_code(answer, leaky_epoch):
+    if same_code(answer, leaky_evaluate):
         raise NotAttempted("Change one line, then run this cell and look at the ground.")
     peaks = []
     with practice_gpus(1):
@@ -73,7 +73,7 @@ def _judge_results(result, mean, samples):
         raise NotYet("the samples aren't the first row of each batch.")
 
 
-leak = exercise("05.leak", _check_leak, tidy_epoch, seconds=30)
+leak = exercise("05.leak", _check_leak, tidy_evaluate, seconds=30)
 
 
 # --- the largest batch -----------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from course import measurements, photos
 from course.checks.core import chosen
 from course.lesson05 import lora
 from course.lesson05.exercises import accumulate, accumulation
-from course.lesson05.memory import by_part, draw_step, in_total
+from course.lesson05.memory import by_part, draw_step, in_total, point_at
 from helpers import plots
+from helpers.memory import MIB
 from helpers.training import train_step
 from practice_gpus import practice_gpus
 
@@ -120,8 +121,13 @@ def _photo_training(batch):
 
 def draw_photo_step():
     """Return (Figure, sentence): the mountain of the first picture, by what it is for."""
-    with _photo_step() as parts:
-        return draw_step(*parts, HIGHEST)
+    with _photo_step() as (network, optimizer, batch, step):
+        figure, told = draw_step(network, optimizer, batch, step, HIGHEST)
+    [axes] = figure.axes
+    mib = [sum(each.nbytes for each in part) / MIB for part in (network.parameters(), batch)]
+    words = "batch {1:.0f} MiB\nparameters {0:.0f} MiB".format(*mib)
+    point_at(axes, words, (axes.get_xlim()[1], sum(mib)), (12, 26), "left")
+    return figure, told
 
 
 def train_photos(batch, memory):

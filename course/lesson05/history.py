@@ -1,12 +1,13 @@
 """What a snapshot of GPU memory remembers: which line allocated what, how long it stayed, and what is still there."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from torch import nn
 
 from course.lesson05.memory import source_line
 from course.show import vega
@@ -92,9 +93,23 @@ def chart(snapshot: dict) -> vega.Chart:
     colors = dict(zip((line for line, _ in lines.most_common(4)), COLORS, strict=False))
     end = sum(block.size for block in found if not block.freed) / MIB
     peak = max(bottom + block.size / MIB for block in found for _, bottom in block.bottoms)
-    title = f"{peak:.0f} MiB at the peak, {end:.0f} MiB at the end"
+    title = f"{peak:.0f} MiB on top of the model at the peak, {end:.0f} MiB at the end"
     alt = f"{title}, since the recording began: {len(found)} bands, each as long as its memory was in use."
     return vega.Chart(_spec(found, colors, title), _drawn(found, colors, title), alt)
+
+
+def watch(evaluate: Callable, make_model: Callable[[], nn.Module]) -> None:
+    """Show the memory of `evaluate(model, batches)` over eight batches of 256 rows of 1,024 numbers, in 10 classes."""
+    model = make_model()
+    batches = [(torch.rand(256, 1024), torch.randint(10, (256,))) for _ in range(8)]
+    torch.cuda.memory._record_memory_history(stacks="python")
+    try:
+        results = evaluate(model, batches)  # still held when the snapshot is taken
+        snapshot = torch.cuda.memory._snapshot()
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    del results
+    chart(snapshot).show()
 
 
 def _spec(found: list[Block], colors: dict[str, str], title: str) -> dict[str, Any]:

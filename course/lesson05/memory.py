@@ -158,9 +158,9 @@ def draw_step(
     top = totals.index(peak)
     words = _sum_at(sizes, top)
     axes.set_xlabel(f"at the peak: {words}", loc="left")
-    _point_at(axes, f"peak: {_mib(peak)} MiB", (top - 0.5, peak), (6, 14), "center")
+    point_at(axes, f"peak: {_mib(peak)} MiB", (top - 0.5, peak), (6, 14), "center")
     if sizes[PASSING][1] > 0.02 * axes.get_ylim()[1]:
-        _point_at(axes, PASSING, (0.5, totals[1] - sizes[PASSING][1] / 2), (0, 52), "left")
+        point_at(axes, PASSING, (0.5, totals[1] - sizes[PASSING][1] / 2), (0, 52), "left")
     return figure, f"{title}, in {places[top]}: {words}."
 
 
@@ -177,7 +177,7 @@ def _sum_at(sizes: dict[str, list[float]], moment: int) -> str:
     return f"{' + '.join(terms)} = {_mib(total)} MiB"
 
 
-def _point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:
+def point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, side: str) -> None:
     """Write `words` beside `place`, `offset` points away, with a line to it."""
     arrow = {"arrowstyle": "-", "color": plots.INK, "linewidth": 0.8}
     plots.note(axes, words, place, offset, ha=side, va="baseline", arrowprops=arrow)

@@ -52,7 +52,7 @@ def draw_mean():
         for row, (share, mean) in enumerate(zip(shares, means, strict=True)):
             begin = first if row == 1 else 0
             for place, number in enumerate(share, begin):
-                rows.append((first, 0, place, row, told.index(_signed(number, 3))))
+                rows.append((first, 0, place, row, told.index(_signed(number))))
             rows.append((first, 1, 6.25, row, told.index(f"mean {_signed(mean)}")))
         words = f"mean of both {_signed(both)}"
         rows.append((first, 3 - equal, 8.1, 0.5, told.index(words)))

@@ -33,7 +33,8 @@ def draw_overlap(sizes=BUCKETS):
     begin, end = backward_ms(forecast.on("H100 SXM"))
     names = LANES[len(sizes) == 1 :]
     lanes = [(0, 0), (0, 1e9), *((size, size * MIB) for size in sizes)][len(sizes) == 1 :]
-    rows, said, told, last = [], [], Texts(), [0.0] * len(WAYS)
+    drawn = ["NVLink", "PCIe (direct)"][: 1 + (len(sizes) == 1)]
+    rows, said, told, last = [], {link: [] for link in drawn}, Texts(), [0.0] * len(WAYS)
     for way, (link, gpus) in enumerate(WAYS.items()):
         for number, (bucket, size) in enumerate(lanes):
             lane = min(number, len(names) - 1)
@@ -46,34 +47,30 @@ def draw_overlap(sizes=BUCKETS):
             words = f"{done - end:.1f} ms exposed", _of_all(sent, gpus, model)
             for part, text in enumerate(words, 3):
                 rows.append((way, lane, bucket, part, round(done, 2), 0, told.index(text)))
-            if way == 0 and bucket in (0, 25):
+            if bucket in (0, 25) and link in drawn:
                 count = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}"
-                said.append(f"{names[lane]}: {count}, {words[0]}")
+                said[link].append(f"{names[lane]}: {count}, {words[0]}")
     title = "351 MB of gradients: what travels after backward is exposed (forecast)"
-    shown = [row for row in rows if row[0] == 0 and row[2] in (0, 25)]
     axis = [round(1.32 * each, 1) for each in last]  # with room for the words
     spec = _overlap_chart(rows, (begin, end), title, told, sizes, names, axis)
-    still = _overlap_still(shown, title, [*told.places], names, axis[0])
-    alt = f"Over NVLink, {'; '.join(said)}."
+    still = _overlap_still(rows, title, [*told.places], names, drawn, axis)
+    alt = " ".join(f"Over {link.split()[0]}, {'; '.join(each)}." for link, each in said.items())
     return vega.Chart(spec, still, alt, RATES)
 
 
 def _of_all(sent, gpus, model):
-    """Return how many MB each of the all-reduces `sent` carries on the mean, and at how many GB/s each GPU sends."""
-    megabytes = sum(4e-6 * p.numel() for p in model.parameters())
-    ms = sum(end - start for start, end in sent)
-    rate = 2 * (gpus - 1) / gpus * megabytes / ms
-    times = f"{len(sent)} × " if len(sent) > 1 else ""
-    return (
-        f"{times}{plots.number(megabytes / len(sent), 2 + (len(sent) == 1))} MB at {rate:.0f} GB/s"
-    )
+    """Return how many MB each GPU sends in the all-reduces `sent`, or in how many buckets, and at how many GB/s."""
+    megabytes = 2 * (gpus - 1) / gpus * sum(4e-6 * p.numel() for p in model.parameters())
+    rate = megabytes / sum(end - start for start, end in sent)
+    what = f"{len(sent)} buckets" if len(sent) > 1 else f"each sends {megabytes:.0f} MB"
+    return f"{what} at {rate:.0f} GB/s"
 
 
 def _overlap_chart(rows, backward, title, told, sizes, names, axis):
     begin, end = backward
     several = len(sizes) > 1
     radios = (
-        ("link", LINKS, NAMES, LINKS[0], "the link "),
+        ("link", LINKS, NAMES, LINKS[0 if several else 2], "the link "),
         ("bucket", [*sizes], [*map(str, sizes)], 25, "bucket, MiB "),
     )
     place = f"indexof({json.dumps(LINKS)}, link)"
@@ -145,20 +142,27 @@ def _overlap_chart(rows, backward, title, told, sizes, names, axis):
     }
 
 
-def _overlap_still(rows, title, told, names, right):
-    figure, axes = plots.new_figure(
-        title, f"{UNIT}, over NVLink", size=(7.3, 1.0 + 0.7 * len(names))
-    )
-    for _, lane, _, part, begin, end, text in rows:
-        place = lane + (0.17 if part in (2, 4) else -0.17)
-        if part == 5:
-            axes.barh(lane, end - begin, 0.68, begin, color=PARTS[2], alpha=0.2)
-        elif part < 3:
-            axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-        words = ("forward", "backward")[part] if part < 2 else told[text] if text >= 0 else ""
-        axes.text(begin + 0.1, place, words, va="center", fontsize=8.5, color=plots.INK)
-    axes.set(xlim=(0, right))
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.grid(False)
+def _overlap_still(rows, title, told, names, drawn, axis):
+    """The figure of buckets of 25 MiB over the links `drawn`, for pages that draw no chart."""
+    height = 1.0 + 0.7 * len(names) * len(drawn)
+    figure, places = plots.panels(title, len(drawn), 1, (7.3, height), squeeze=False)
+    for axes, link in zip(places.flat, drawn, strict=True):
+        plots.tidy(axes)
+        way = [*WAYS].index(link)
+        for place in (row for row in rows if row[0] == way and row[2] in (0, 25)):
+            _bar(axes, *place[1:], told)
+        axes.set(xlim=(0, axis[way]), xlabel=f"{UNIT}, over {NAMES[way]}")
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.grid(False)
     return figure
+
+
+def _bar(axes, lane, _, part, begin, end, text, told):
+    place = lane + (0.17 if part in (2, 4) else -0.17)
+    if part == 5:
+        axes.barh(lane, end - begin, 0.68, begin, color=PARTS[2], alpha=0.2)
+    elif part < 3:
+        axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
+    words = ("forward", "backward")[part] if part < 2 else told[text] if text >= 0 else ""
+    axes.text(begin + 0.1, place, words, va="center", fontsize=8.5, color=plots.INK)

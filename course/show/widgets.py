@@ -257,7 +257,7 @@ def lesson_map() -> None:
         lines += [f"{name}: {BLOCKS[name]}", *(text for _, text in items)]
         head = f"<b>{html.escape(name)}</b><br><small>{html.escape(BLOCKS[name])}</small>"
         if pages[0] in REFERENCES:
-            below = f"<p>{head.replace('<br>', ': ')}: {' · '.join(item for item, _ in items)}</p>"
+            below = f"<p>{head.replace('<br>', ' ')}: {' · '.join(item for item, _ in items)}</p>"
         else:
             rows = "".join(f"<div>{item}</div>" for item, _ in items)
             columns.append(f'<td style="text-align:left;vertical-align:top">{head}{rows}</td>')

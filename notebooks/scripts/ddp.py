@@ -34,6 +34,7 @@ from course.lesson04 import exercises as lesson04
 from course.lesson06 import exercises as lesson06
 
 WARM_UP = 2  # steps before the clock starts
+SAID = {"weights_equal": "weights of all ranks equal"}
 OURS = {
     "to_ddp": lesson06.to_ddp,
     "train_step": lesson04.train_step,
@@ -95,8 +96,8 @@ def hide_gpus(disable_cuda):
 
 
 def tools():
-    """Each of OURS, or the learner's in its place; rank 0 alone says which."""
-    found, lines = mine_all(OURS)
+    """Each of OURS, or the learner's in its place; rank 0 alone says whose `to_ddp` it is, and what else is theirs."""
+    found, lines = mine_all(OURS, told=["to_ddp"])
     if os.environ["RANK"] == "0":
         print(*lines, sep="\n")
     return found
@@ -256,7 +257,7 @@ def report(results, args, checks):
             if name == "gradients_equal"
             else ""
         )
-        print(f"{name.replace('_', ' ')}: {results[name]}{apart}")
+        print(f"{SAID.get(name, name.replace('_', ' '))}: {results[name]}{apart}")
     epoch = results["epochs"][-1]
     print(f"loss of the last epoch: {epoch['loss']:.2f}")
     print(f"1 rank alone: {results['alone']:,.0f} tokens per second")

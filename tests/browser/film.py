@@ -38,7 +38,7 @@ RUN = """place => {
     notebook.activeCellIndex = place;
     window.ran = app.commands.execute('notebook:run-cell');
 }"""
-DRAWN = "place => document.querySelectorAll('.jp-Cell')[place].querySelector('.course-figure img')?.complete"
+DRAWN = "place => document.querySelectorAll('.jp-Cell')[place].querySelector('.course-figure img:not(details *)')?.complete"
 SCENES = ("import torch", "00.score", "figures.Board", "00.cards", "def join")  # words of cells
 
 

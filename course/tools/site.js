@@ -143,7 +143,7 @@ function rowsOf(words, all = true) {  // a rare word weighs more
     const sure = (row) => ways.every((has) => has(row[2])) || (words.join(" ").includes(" ") && kind(row) === 0);
     const often = (row) => clean(row[3]).split(words[0]).length;
     return pages.map((row, at) => [row, scores[at]]).filter(([, hits]) => enough(hits))
-        .sort(([one, hits], [other, others]) => (all ? sure(other) - sure(one) : score(others) - score(hits))
+        .sort(([one, hits], [other, others]) => (all ? sure(other) - sure(one) : score(others) * (3 - kind(other)) - score(hits) * (3 - kind(one)))
             || kind(one) - kind(other) || often(other) - often(one))
         .map(([row]) => row);
 }

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import course
-from course.checks import expect, panel
+from course.checks import core, expect, panel
 from course.checks.core import CORRECT, ERROR, NOT_ATTEMPTED, NOT_YET, Exercise, NotYet, call
 from course.tools import ROOT
 
@@ -313,3 +313,12 @@ def test_a_program_that_cannot_start_processes_is_told_how(tmp_path):
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
     )
     assert "it did not start" in done.stdout and "__name__ == '__main__'" in done.stdout, done
+
+
+def test_a_misspelled_name_is_answered_with_the_one_that_was_meant():
+    """Python's own hint would be missing on the panel, where a beginner reads it."""
+    learners = {}
+    exec("def answer():\n    right = 1\n    return rihgt", learners)
+    with pytest.raises(NameError) as raised:
+        learners["answer"]()
+    assert "Did you mean 'right'?" in core.describe_error(raised.value)

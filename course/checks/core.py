@@ -7,6 +7,7 @@ still the starter.
 """
 
 import ast
+import difflib
 import dis
 import importlib
 import inspect
@@ -348,6 +349,10 @@ def describe_error(error: BaseException) -> str:
     """One line on `error`: its type, its message and the learner's own line where it happened."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_learners(f.filename)]
     text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+    if isinstance(error, NameError) and error.name:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        near = difflib.get_close_matches(error.name, {*frame.f_globals, *frame.f_locals}, n=1)
+        text += "".join(f". Did you mean {name!r}?" for name in near)
     if frames:
         line = frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
         text += f"\n  in line {frames[-1].lineno} of your cell: {line.strip()}"

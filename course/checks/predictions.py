@@ -221,14 +221,16 @@ def _prediction_widget(prediction):
 
     def changed():
         box.children[2].value = panel.status(_note(prediction))
+        control.disabled = prediction.compared  # the guess that counts stays
 
     def chosen(change):
         nonlocal first
-        if prediction.compared:
-            control.index = first  # the first guess stays, and so does what shows it
-        elif change["new"] != "":
-            first = control.index
+        if change["new"] != "" and not prediction.compared:
             prediction.choose(change["new"])
+        if prediction.guess == change["new"]:
+            first = control.index
+        elif control.index != first:
+            control.index = first  # the guess that counts stays, and so does what shows it
 
     control.observe(chosen, "value")
     prediction.changed = changed

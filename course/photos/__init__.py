@@ -78,7 +78,8 @@ def read(path: str | Path, size: int = SIZE) -> torch.Tensor:
 
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"path is {str(path)!r}, and there is no such file")
+        own = f"the course's own are called {', '.join(SAMPLES)}"
+        raise FileNotFoundError(f"path is {str(path)!r}, and there is no such file; {own}")
     try:
         with Image.open(path) as file:
             photo = ImageOps.exif_transpose(file).convert("RGB")

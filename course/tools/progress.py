@@ -78,7 +78,15 @@ def going_on() -> tuple:
     goal = (left or LESSONS[-1:])[0]
     word = "go on with" if begun else "begin with"
     solved = share(states, EXERCISES)
-    return f"{solved} solved: {word} {goal.number}, {goal.title}.", goal.number
+    skipped = [
+        lesson.number
+        for lesson in LESSONS
+        if lesson.number in begun
+        and lesson.number < goal.number
+        and any(states.get(key) != DONE for key in of(lesson.number))
+    ]
+    left_open = f" Still open: {', '.join(skipped)}." if skipped else ""
+    return f"{solved} solved: {word} {goal.number}, {goal.title}.{left_open}", goal.number
 
 
 def lesson_of(key: str) -> str:

@@ -72,7 +72,7 @@ def _form(question: dict) -> str:
         controls = f"<ul>{''.join(f'<li>{choice}</li>' for choice in choices)}</ul>"
     title = question["title"].removeprefix("<div>").removesuffix("</div>")
     return (
-        f'<form class="course-card guess"{question["style"]} data-reveal="{name}"{judged}>'
+        f'<form class="course-card guess"{question["style"]} data-reveal="{name}"{judged} autocomplete="off">'
         f'<fieldset><legend>{title}</legend>{controls}<p role="status"></p></fieldset></form>'
     )
 
@@ -93,10 +93,11 @@ def _right(question: dict) -> str:
 
 def _radios(name: str, choices: list[str]) -> str:
     """Return `choices` as radio buttons."""
-    return "".join(
+    labels = "".join(
         f'<label><input type="radio" name="{name}" value="{place}"> <span>{choice}</span></label>'
         for place, choice in enumerate(choices)
     )
+    return f"{labels}<button hidden>That's my guess</button>"  # for who chose by keyboard
 
 
 def _range(low: str, high: str, unit: str) -> str:

@@ -19,7 +19,6 @@ from course.tools import site as site_command
 PATHS = _notebooks.find()
 TEXTS = ["index", "INSTRUCTORS", "CONTRIBUTING", "practice_gpus", "IMITATES", "HOW_IT_WORKS"]
 FEW = ("00", "04")  # the lessons of the default lane; all pages are written in the slow lane
-BADGES = {"colab.research.google.com", "mybinder.org", "kaggle.com", "www.kaggle.com"}
 MARKED = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (number_of(path.stem) not in FEW))
     for path in PATHS
@@ -70,15 +69,16 @@ def test_links_lead_to_pages_and_headings(site, path):
 
 @each_page
 def test_a_page_reads_without_a_network(site, folder, path):
-    """Nothing is fetched but badges: looks, scripts and pictures lie in the page or beside it."""
+    """Nothing is fetched: looks, scripts and pictures lie in the page or beside it."""
     page = site[path.stem]
     assert page.select("iframe, object, embed") == []
     assert [script["src"] for script in page.select("script[src]")] == ["site.js"]
-    assert [link["href"] for link in page.select("link")] == ["course.css"]
+    assert [link["href"] for link in page.select("link:not([rel=icon])")] == ["course.css"]
+    assert page.select("link[rel=icon][href^='data:']")
     assert not re.search(r"@import|url\(.?(https?:)?//", (folder / "course.css").read_text("utf-8"))
     assert "vegaEmbed =" in (folder / "vega.js").read_text("utf-8")
     sources = {urlsplit(picture["src"]) for picture in page.select("img[src]")}
-    assert {source.netloc for source in sources if source.scheme != "data"} <= BADGES
+    assert {source.netloc for source in sources if source.scheme != "data"} == set()
     assert page.select("source:not([srcset^='data:'], [src^='data:'])") == []
 
 
@@ -123,6 +123,7 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == pictures
     text = " ".join(shown.get_text().split())
     printed = [" ".join(output.text.split()) for output in outputs if "text" in output]
+    printed = [each for each in printed if site_command.OWN_CODE not in each]
     assert [each for each in printed if each not in text] == []
 
 
@@ -145,6 +146,32 @@ def test_code_that_names_an_answer_is_folded_and_nobody_is_told_to_run_a_cell(si
     cells = _notebooks.read(path).cells
     assert len(folded) == sum("source_hidden" in c.metadata.get("jupyter", {}) for c in cells)
     assert "run it again" not in site[path.stem].main.get_text()
+
+
+@each_lesson
+def test_a_page_says_where_it_is_and_asks_only_for_what_a_site_can_do(site, path):
+    """A stranger's progress code, Shift+Enter, exercises without a way to run them, and set-up code came first."""
+    page, name = site[path.stem], number_of(path.stem)
+    text = page.get_text()
+    assert page.title.get_text().startswith(f"{name} ")
+    assert page.select_one(".place").get_text().startswith(name)
+    assert (
+        "P2-" not in text and "Shift+Enter runs" not in text and "copy the code above" not in text
+    )
+    tasks = [each.parent for each in page.select("em") if "difficulty" in each.get_text()]
+    assert all(task.select("a[href='#run']") for task in tasks)
+    assert len(page.select("details.setup .jp-InputArea")) == 1
+    assert page.select(".jp-Cell [tabindex], .jp-Cell[tabindex]") == []
+    assert page.select_one("body > a").get("href") == f"#{page.main['id']}"
+    assert all("deeper" not in link.get_text() for link in page.nav.select("a"))
+    count = len(page.select(".sections a"))
+    assert count == 0 or count == len(page.select("h2[id]"))
+
+
+def test_readme_and_site_tell_one_length_of_the_path(site):
+    told = site_command.hours(blocks()["The path"])
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert told in readme and told in site["index"].select_one(".doors").get_text()
 
 
 @each_page
@@ -202,6 +229,7 @@ def test_a_published_site_runs_a_page_in_one_click_and_an_unpublished_one_has_no
             text = (tmp_path / str(count) / f"{name}.html").read_text(encoding="utf-8")
             page = BeautifulSoup(text, "html.parser")
             assert "OWNER_NAME" not in text
+            assert page.select("img[src^=http]") == [], "a badge is fetched unasked"
             for place in ("colab.research", "mybinder"):
                 links = page.select(f".still a[href*='{place}'], .opens a[href*='{place}']")
                 assert len(links) == count

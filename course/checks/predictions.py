@@ -13,6 +13,7 @@ from helpers.plots import number
 
 SETTLED = 1.5  # seconds without another move, after which a guess is final: arrow keys pass other choices on their way
 NEAR, CLOSE = 1.15, 2  # factors between guess and truth up to which a number is right, and close
+RUN_FIRST = "Run the cell above, then choose."
 ASK = "Guess before you look: you'll remember more."
 
 
@@ -200,7 +201,10 @@ def _asked(prediction):
     scale = f"A number from {number(low)} to {number(high)} {prediction.unit}."
     note = _note(prediction) or ("" if prediction.choices else scale)
     choices = prediction.choices or ()
-    return show.listed("Predict:", prediction.question, choices, note, prediction.guess)
+    page, text = show.listed("Predict:", prediction.question, choices, note, prediction.guess)
+    if not note:
+        page = page.removesuffix("</div>") + f"<div><i>{RUN_FIRST}</i></div></div>"
+    return page, text
 
 
 def _note(prediction):

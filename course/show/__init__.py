@@ -116,7 +116,7 @@ def listed(
     items = "".join(
         f"<div><b>● {code_in(choice)}</b></div>"
         if choice == chosen
-        else f"<div>○ {code_in(choice)}</div>"
+        else f"<div>• {code_in(choice)}</div>"
         for choice in choices
     )
     page = f"<div><b>{html.escape(label)}</b> {code_in(question)}</div>{items}"

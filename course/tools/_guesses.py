@@ -8,11 +8,14 @@ import re
 from html import unescape
 from typing import Any
 
+from course.checks import predictions
+
 CARD = re.compile(
     r'<div class="course-card"( style="[^"]*")>(<div><b>[^<]*</b>.*?</div>)'
-    r"((?:<div>○ .*?</div>)*)(?:<div><i>A number from ([\d.,]+) to ([\d.,]+) (.*?)\.</i></div>)?</div>"
+    r"((?:<div>[○•] .*?</div>)*)(?:<div><i>A number from ([\d.,]+) to ([\d.,]+) (.*?)\.</i></div>)?"
+    rf"(?:<div><i>{re.escape(predictions.RUN_FIRST)}</i></div>)?</div>"
 )
-CHOICE = re.compile("<div>○ (.*?)</div>")
+CHOICE = re.compile("<div>[○•] (.*?)</div>")
 ASKED = re.compile(
     r'(?:<div role="status" class="course-panel"(?:(?!<details>).)*)?'
     r"<details><summary>Show (?:anyway|the answer)</summary>((?:(?!<div |<pre|</details>|<p ).)*)",
@@ -29,7 +32,7 @@ def alive(notebook: Any) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             html = output.get("data", {}).get("text/html", "")
-            if "○ " in html or "<i>A number from" in html or "<summary>Show " in html:
+            if 'class="course-card"' in html or "<summary>Show " in html:
                 output.data["text/html"] = _of_output(html, asked)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -69,7 +72,7 @@ def _form(question: dict) -> str:
         controls = f"<ul>{''.join(f'<li>{choice}</li>' for choice in choices)}</ul>"
     title = question["title"].removeprefix("<div>").removesuffix("</div>")
     return (
-        f'<form class="course-card guess"{question["style"]} data-reveal="{name}"{judged}>'
+        f'<form class="course-card guess"{question["style"]} data-reveal="{name}"{judged} autocomplete="off">'
         f'<fieldset><legend>{title}</legend>{controls}<p role="status"></p></fieldset></form>'
     )
 
@@ -90,10 +93,11 @@ def _right(question: dict) -> str:
 
 def _radios(name: str, choices: list[str]) -> str:
     """Return `choices` as radio buttons."""
-    return "".join(
+    labels = "".join(
         f'<label><input type="radio" name="{name}" value="{place}"> <span>{choice}</span></label>'
         for place, choice in enumerate(choices)
     )
+    return f"{labels}<button hidden>That's my guess</button>"  # for who chose by keyboard
 
 
 def _range(low: str, high: str, unit: str) -> str:

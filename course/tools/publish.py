@@ -23,7 +23,8 @@ UNSET = (
 LATER = "Links that open this lesson in Colab, Kaggle and Binder stand here once this copy is published."
 OPEN, CLOSE = "<!-- nav -->", "<!-- /nav -->"
 WITHOUT = (
-    "opens page 00 without installing anything; you need a Google account. On your own machine:"
+    "opens page 00 and needs a Google account. {binder} needs no account and "
+    "takes minutes to start. On your own machine:"
 )
 HERE = "Get this folder with `git clone`, or as a ZIP from the green *Code* button. Then, in it:"
 ALONE = "# ModuleNotFoundError? Open the course with: python3 lab.py\n"
@@ -117,10 +118,11 @@ def start(repository: str) -> str:
     """Return README's ways to begin; nothing that leads to an address which nobody has set yet."""
     if repository.startswith(UNKNOWN):
         return f"{HERE}\n\n```\npython3 lab.py\n```"
-    to = launches(repository, course.NOTEBOOKS[0].file)["Colab"]
-    badge = f"[![Open in Colab]({PICTURES['Colab']})]({to})"
+    to = launches(repository, course.NOTEBOOKS[0].file)
+    badge = f"[![Open in Colab]({PICTURES['Colab']})]({to['Colab']})"
+    told = WITHOUT.format(binder=f"[Binder]({to['Binder']})")
     clone = f"git clone https://github.com/{repository} gpus-in-pytorch && cd gpus-in-pytorch"
-    return f"{badge} {WITHOUT}\n\n```\n{clone}\npython3 lab.py\n```"
+    return f"{badge} {told}\n\n```\n{clone}\npython3 lab.py\n```"
 
 
 def table() -> str:

@@ -25,12 +25,22 @@ document.querySelector("main").addEventListener("click", ({target}) => {  // a p
 addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach(
     (fold) => { fold.open = true; }));
 
-// Guesses. The first one counts, as in JupyterLab; arrow keys pass other choices on their way, so they wait.
-const SETTLED = 1500, NEAR = 1.15, CLOSE = 2;
+// What scrolls can be scrolled by arrow keys, and Tab stops at nothing else.
+const scrolled = () => document.querySelectorAll("main :is(pre, .jp-OutputArea-output, .jp-RenderedMarkdown)")
+    .forEach((part) => {
+        if (part.scrollWidth > part.clientWidth + 1 && getComputedStyle(part).overflowX === "auto") part.tabIndex = 0;
+        else part.removeAttribute("tabindex");
+    });
+addEventListener("load", scrolled);
+addEventListener("resize", scrolled);  // a fold that opens sends it too
+
+// Guesses. The first one counts, as in JupyterLab; arrow keys pass other choices on their way, so a button confirms.
+const NEAR = 1.15, CLOSE = 2;
 const number = (value) => Number(value.toPrecision(3)).toLocaleString("en", {maximumSignificantDigits: 3});
 function judge(form, state, words) {
     const said = form.querySelector("[role=status]"), fold = document.getElementById(form.dataset.reveal);
     form.querySelectorAll("input, button").forEach((control) => { control.disabled = true; });
+    form.querySelectorAll("label ~ button").forEach((button) => { button.hidden = true; });
     form.dataset.state = state;
     said.textContent = `${words} `;
     fold.open = true;
@@ -38,6 +48,8 @@ function judge(form, state, words) {
     link.href = `#${fold.id}`;
     link.textContent = "See why";
     said.append(link);
+    said.tabIndex = -1;
+    said.focus({preventScroll: true});
 }
 function choose(form, radio) {
     const {right} = form.dataset, words = (place) => form.querySelectorAll("label span")[place].textContent;
@@ -55,13 +67,12 @@ function weigh(form, guess, unit) {
 }
 for (const form of document.querySelectorAll("form.guess")) {
     const range = form.querySelector("[type=range]");
-    let waiting = 0, pointed = false;
+    let pointed = false;
     const value = () => {
         const {low, high} = range.dataset;
         return Number((low * (high / low) ** (range.value / 100)).toPrecision(2));
     };
     const settle = () => {
-        clearTimeout(waiting);
         const radio = form.querySelector(":checked");
         if (form.dataset.state) return;
         if (range) weigh(form, value(), range.dataset.unit);
@@ -76,12 +87,19 @@ for (const form of document.querySelectorAll("form.guess")) {
     });
     form.addEventListener("submit", (event) => { event.preventDefault(); settle(); });
     form.addEventListener("change", () => {
-        clearTimeout(waiting);
-        if (!range) waiting = setTimeout(settle, pointed ? 0 : SETTLED);
+        if (range) return;
+        if (pointed) settle();
+        else form.querySelector("button").hidden = false;
+    });
+    addEventListener("pageshow", () => {  // a browser brings choices back, but no verdicts
+        if (form.dataset.state) return;
+        form.reset();
+        if (range) told();
     });
 }
 
-// The search: the words as they stand, then all of them in any order, then words that are nearly theirs.
+// The search: the words as they stand, then all of them in any order, then words that are nearly theirs, then the
+// sections that have most of them.
 const box = document.getElementById("search"), found = document.getElementById("found");
 box.parentElement.hidden = false;
 box.addEventListener("focus", () => bring("search.js", search), {once: true});
@@ -110,28 +128,45 @@ function nearest(word) {  // the known word that is at most one letter off, two 
         .map((each) => [distance(word, each), each]).filter(([off]) => off <= most).sort(([a], [b]) => a - b);
     return near.length ? near[0][1] : word;
 }
-function rowsOf(words) {
-    const has = (text) => words.every((word) => clean(text).includes(word));
-    const rows = pages.filter((row) => has(row.slice(1).join(" ")));
-    return rows.sort((one, other) => has(other[2]) - has(one[2]));
+const begins = (word) => {  // "oom" isn't in "room"
+    const begin = /^[\p{L}\d_]/u.test(word) ? "(?<![\\p{L}\\d_])" : "";
+    const words = new RegExp(begin + word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "iu");
+    return (text) => words.test(text);
+};
+const kind = ([address]) => /^9[12]_/.test(address) ? 0 : /^(\d|index)/.test(address) ? 1 : 2;  // last: no lessons
+function rowsOf(words, all = true) {  // a rare word weighs more
+    const ways = words.map(begins), told = pages.map((row) => row.slice(1).join(" "));
+    const weights = ways.map((has) => Math.log((pages.length + 1) / (told.filter(has).length + 1)));
+    const scores = told.map((text) => ways.map((has) => has(text)));
+    const score = (hits) => hits.reduce((sum, hit, at) => sum + hit * weights[at], 0);
+    const enough = (hits) => all ? hits.every(Boolean) : hits.filter(Boolean).length * 2 >= hits.length;
+    const sure = (row) => ways.every((has) => has(row[2])) || (words.join(" ").includes(" ") && kind(row) === 0);
+    const often = (row) => clean(row[3]).split(words[0]).length;
+    return pages.map((row, at) => [row, scores[at]]).filter(([, hits]) => enough(hits))
+        .sort(([one, hits], [other, others]) => (all ? sure(other) - sure(one) : score(others) * (3 - kind(other)) - score(hits) * (3 - kind(one)))
+            || kind(one) - kind(other) || often(other) - often(one))
+        .map(([row]) => row);
 }
 function search() {
     if (typeof pages === "undefined") return;
-    const asked = clean(box.value), words = asked.split(/\s+/);
+    const asked = clean(box.value), words = asked.match(/[\p{L}\d_]{2,}/gu) ?? [asked];
     if (asked.length < 2) return found.replaceChildren();
     let used = [asked], rows = rowsOf(used);
     if (!rows.length) rows = rowsOf(used = words);
     if (!rows.length) rows = rowsOf(used = words.map(nearest));
+    const part = !rows.length;
+    if (part) rows = rowsOf(used = words, false);
     const shown = rows.slice(0, 20).map(([address, page, section, text]) => {
         const item = document.createElement("li"), link = document.createElement("a");
         const at = Math.max(0, clean(text).indexOf(used[0]));
         link.href = address;
-        link.textContent = section && section !== page ? `${page}: ${section}` : page;
+        link.textContent = section && !page.endsWith(section) ? `${page}: ${section}` : page;
         item.append(link, ` … ${text.slice(Math.max(0, at - 60), at + 80)} …`);
         return item;
     });
     const note = document.createElement("li");
     if (!rows.length) note.textContent = `No page has “${asked}”. Try a shorter word.`;
+    else if (part) note.textContent = `No page has all of “${asked}”. These come closest:`;
     else if (used.join(" ") !== asked) note.textContent = `No page has “${asked}”. These have “${used.join(" ")}”:`;
     found.replaceChildren(...(note.textContent ? [note] : []), ...shown);
 }

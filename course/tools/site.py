@@ -30,6 +30,14 @@ START = re.compile("<!-- start -->.*<!-- /start -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
 UNTRIED = re.compile(rf"({LOOKS[NOT_ATTEMPTED][1]}</div><div[^>]*>)Fill in the cell above[^<]*")
 TRY = r'\1<a href="#run">Run this page</a> to fill in the cell above and have it checked.'
+EXERCISE = re.compile(r"<em>About [^<]*difficulty \d of 3\.</em>")
+SOLVE = r'\g<0> <a href="#run">Run this page</a> to solve it.'
+UNSEARCHED = ".reveal, .place, .still, .sections, .jp-InputPrompt, .jp-OutputPrompt, style, script"
+OWN_CODE = "Your progress code:"  # what a page prints for its reader alone
+ONLY_LIVE = re.compile(r"<p>[^<]*copy the code above.*?</p>| Shift\+Enter runs a cell\.", re.DOTALL)
+STOPS = re.compile(r'(<div class="jp-[^>]*) tabindex="0"')
+SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)<a class="anchor-link"', re.DOTALL)
+BADGE = re.compile(r"\[!\[([^\]]+)\]\([^)]+\)\]")
 NOWHERE = re.compile(r'<a [^>]*href="[^"]*OWNER_NAME[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 OPENS = re.compile(r"<p>Open this lesson without installing anything:.*?</p>")
 ASKS = f"<summary>{_guesses.LOOK}</summary>"
@@ -44,7 +52,7 @@ TAKES = {
 }
 DOORS = """<div class="doors">
 <a href="00_start_here.html"><b>Learn to use GPUs</b>
-<span>{pages} pages in {minutes} minutes, on any machine. Begin with page 00.</span></a>
+<span>{pages} pages in {hours}, on any machine. Begin with page 00.</span></a>
 <a href="practice_gpus.html"><b>Test your code without a GPU</b>
 <span><code>pytest --practice-gpus 2</code> runs your GPU tests on practice GPUs.</span></a>
 </div>
@@ -106,17 +114,22 @@ def style(exporter: HTMLExporter) -> str:
 def front(readme: str) -> str:
     """Return README as the first page: the two doors, then all pages with minutes and what one does in each."""
     path = blocks()["The path"]
-    doors = DOORS.format(pages=len(path), minutes=sum(each.minutes for each in path))
+    doors = DOORS.format(pages=len(path), hours=hours(path))
     moving = MOVING.search(readme)
     picture = f"[{PICTURED.findall(pictured().source)[0]}]({NOTEBOOKS[0].file})"
     seen = f"<details><summary>See lesson 00 at work</summary>\n\n{moving[0] if moving else ''}\n\n</details>"
-    begin = publish.start(publish.known() or REPOSITORY)
+    begin = BADGE.sub(r"[\1]", publish.start(publish.known() or REPOSITORY))
     readme = START.sub(lambda _: begin, readme)
     text = MOVING.sub("", readme).replace(
         "## Start\n", f"{doors}\n\n{picture}\n\n{seen}\n\n## Start\n", 1
     )
     map_ = "\n".join(block(name, pages) for name, pages in blocks().items() if pages)
     return LESSONS.sub(lambda _: map_, text).replace("## The path\n", "## The map\n", 1)
+
+
+def hours(pages: list[Lesson]) -> str:
+    """Return how long `pages` take, in half hours."""
+    return f"about {round(sum(each.minutes for each in pages) / 30) / 2:g} hours"
 
 
 def pictured() -> Any:
@@ -127,8 +140,8 @@ def pictured() -> Any:
 
 def block(name: str, pages: list[Lesson]) -> str:
     """Return one block of the map as HTML."""
-    minutes = sum(each.minutes for each in pages)
-    told = f"{BLOCKS[name]} · {minutes} minutes" if minutes else BLOCKS[name]
+    timed = any(each.minutes for each in pages)
+    told = f"{BLOCKS[name]} · {hours(pages)}" if timed else BLOCKS[name]
     rows = "\n".join(map(row, pages))
     return f'<h3>{name} <small>{told}</small></h3>\n<ol class="map">\n{rows}\n</ol>'
 
@@ -161,8 +174,8 @@ def neighbors(name: str) -> str:
 
 
 def short(links: str) -> str:
-    """Return `links` as the head of a page has them: their numbers alone, and their titles for who asks."""
-    return re.sub(r">([^<\d]*\d+\w?) ([^<]+)</a>", r' title="\2" aria-label="\1 \2">\1</a>', links)
+    """Return `links` as the head of a page has them: without the deeper pages."""
+    return re.sub(r" · <a [^>]*>deeper: [^<]*</a>", "", links)
 
 
 def to(lesson: Lesson, before: str) -> str:
@@ -193,7 +206,7 @@ def words_of(written: dict[Path, str]) -> str:
     rows: list[list[str]] = []
     for target, html in written.items():
         text: Any = BeautifulSoup(html, "html.parser")
-        for part in text.select(".reveal, .jp-InputPrompt, .jp-OutputPrompt, style, script"):
+        for part in text.select(UNSEARCHED):
             part.decompose()  # no search shows an answer
         page = text.title.get_text() if text.title else target.stem
         rows.append([target.name, page, "", ""])
@@ -218,8 +231,12 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         if FIRST in text:
             notebook.cells[0]["attachments"] = pictured().attachments
     _guesses.alive(notebook)
+    for cell in [each for each in notebook.cells if each.cell_type == "code"][:1]:
+        cell.metadata["set_up"] = bool(publish.SETUP.match(cell.source))
     for cell in notebook.cells:
-        shown = cell.get("outputs", [])
+        shown = [each for each in cell.get("outputs", []) if OWN_CODE not in each.get("text", "")]
+        if "outputs" in cell:
+            cell.outputs = shown
         for before, output in zip([None, *shown], shown, strict=False):
             if VEGALITE in output.get("data", {}):
                 output.data = {"text/html": chart(output)}
@@ -229,18 +246,30 @@ def page(path: Path, exporter: HTMLExporter) -> str:
             folded = cell.metadata.get("jupyter", {})
             folded.pop("outputs_hidden", None)  # it folds its answer itself
     title = escape(notebook.cells[0].source.partition("\n")[0].removeprefix("# "))
+    lesson = next((each for each in NOTEBOOKS if each.file == path.name), None)
+    place = lesson.number if lesson else ""
     names = {
-        "metadata": {"name": title, "path": str(path.parent)},
+        "metadata": {"name": f"{place} {title}".strip(), "path": str(path.parent)},
+        "place": f"{place} · {lesson.minutes} min" if lesson and lesson.minutes else place,
         "notebook": path.suffix == ".ipynb",
     }
     html, _ = exporter.from_notebook_node(notebook, names)
-    html = OPENS.sub("", UNTRIED.sub(TRY, html))
+    html = EXERCISE.sub(SOLVE, OPENS.sub("", UNTRIED.sub(TRY, html)))
+    html = STOPS.sub(r"\1", ONLY_LIVE.sub("", html))
     html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
+    html = html.replace("<!-- sections -->", sections(html))
     there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
     html = CODE.sub(rf'href="{there}/\1"', html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')
+
+
+def sections(html: str) -> str:
+    """Return a fold that lists the sections of the page `html`; nothing where it has fewer than three."""
+    items = [f'<li><a href="#{at}">{name}</a></li>' for at, name in SECTION.findall(html)]
+    fold = f'<details class="sections"><summary>On this page</summary><ul>{"".join(items)}</ul></details>'
+    return fold if len(items) > 2 else ""
 
 
 def chart(output: Any) -> str:

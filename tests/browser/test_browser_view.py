@@ -1,0 +1,64 @@
+"""After Shift+Enter, what the cell shows is in view from its top: newcomers saw the last choices and no question."""
+
+import nbformat
+import pytest
+from labpage import END, RUN_ALL, open_lesson
+
+ASK = "from course.checks.predictions import predict\np = predict('view', 'Which?', [f'choice {n}' for n in range(14)])"
+LONG = "\n".join(f"a line {n}\n" for n in range(9))
+TOP = """() => {
+    const card = document.querySelector('.jp-Cell:nth-child(2) .course-live'), view = document.querySelector('.jp-WindowedPanel-outer');
+    return card && card.getBoundingClientRect().top - view.getBoundingClientRect().top;
+}"""
+TO_THE_END = """() => {
+    const code = document.querySelector('.jp-Cell:nth-child(2) .jp-InputArea'), view = document.querySelector('.jp-WindowedPanel-outer');
+    view.scrollTop += code.getBoundingClientRect().bottom - view.getBoundingClientRect().bottom;
+}"""
+SCROLL = "y => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = y }"
+
+
+@pytest.fixture
+def asking(address, page, root):
+    """Open a notebook whose second cell asks, between long cells; give its page."""
+    path = root / "notebooks" / "view.ipynb"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    new = nbformat.v4
+    cells = [
+        new.new_markdown_cell(LONG * 4),
+        new.new_code_cell(ASK),
+        new.new_markdown_cell(LONG * 4),
+    ]
+    nbformat.write(new.new_notebook(cells=cells, metadata=kernel), path)
+    open_lesson(page, address, path)
+    yield page
+    page.evaluate(END)
+
+
+def run_by_hand(page):
+    """Press Shift+Enter in the second cell, whose code ends where the view does: the next cell is out of view."""
+    page.locator(".jp-Cell:nth-child(2) .jp-InputPrompt").click()
+    page.evaluate(TO_THE_END)
+    page.keyboard.press("Shift+Enter")
+
+
+def test_a_question_is_in_view_from_its_top_after_its_cell_was_run_by_hand(asking):
+    page = asking
+    run_by_hand(page)
+    page.wait_for_function(TOP)
+    page.wait_for_timeout(2500)
+    assert 0 <= page.evaluate(TOP) < 700
+
+
+def test_neither_run_all_nor_a_person_who_scrolls_is_fought(asking):
+    page = asking
+    page.evaluate(RUN_ALL)
+    page.wait_for_function(TOP)
+    page.evaluate(SCROLL, 3000)
+    page.wait_for_timeout(1500)
+    assert page.evaluate(TOP) < 0, "after Run All the page stays where it is"
+    page.evaluate(SCROLL, 0)
+    run_by_hand(page)
+    page.mouse.move(600, 500)
+    page.mouse.wheel(0, 1500)
+    page.wait_for_timeout(2500)
+    assert page.evaluate(TOP) < 0, "one has scrolled on"

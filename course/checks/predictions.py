@@ -201,10 +201,8 @@ def _asked(prediction):
     scale = f"A number from {number(low)} to {number(high)} {prediction.unit}."
     note = _note(prediction) or ("" if prediction.choices else scale)
     choices = prediction.choices or ()
-    page, text = show.listed("Predict:", prediction.question, choices, note, prediction.guess)
-    if not note:
-        page = page.removesuffix("</div>") + f"<div><i>{RUN_FIRST}</i></div></div>"
-    return page, text
+    question = prediction.question
+    return show.listed("Predict:", question, choices, note, prediction.guess, RUN_FIRST)
 
 
 def _note(prediction):
@@ -225,16 +223,14 @@ def _prediction_widget(prediction):
 
     def changed():
         box.children[2].value = panel.status(_note(prediction))
-        control.disabled = prediction.compared  # the guess that counts stays
 
     def chosen(change):
         nonlocal first
-        if change["new"] != "" and not prediction.compared:
-            prediction.choose(change["new"])
-        if prediction.guess == change["new"]:
+        if prediction.compared:
+            control.index = first  # the first guess stays, and so does what shows it
+        elif change["new"] != "":
             first = control.index
-        elif control.index != first:
-            control.index = first  # the guess that counts stays, and so does what shows it
+            prediction.choose(change["new"])
 
     control.observe(chosen, "value")
     prediction.changed = changed

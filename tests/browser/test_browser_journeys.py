@@ -55,7 +55,9 @@ FOCUS = """() => {
 
 @pytest.fixture
 def scratch(address, page, root):
-    """Open a notebook with one of each kind of question and figure; give its page."""
+    """Open a notebook with one of each kind of question and figure, none answered before; give its page."""
+    for kept in root.rglob("progress.json"):
+        kept.unlink()
     cells = [nbformat.v4.new_code_cell(source.strip()) for source in SCRATCH.split("---")]
     path = root / "notebooks" / "scratch.ipynb"
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}

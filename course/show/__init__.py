@@ -109,9 +109,17 @@ def markdown(words: str, text: str) -> None:
 
 
 def listed(
-    label: str, question: str, choices: Iterable[str], note: str, chosen: str | None = None
+    label: str,
+    question: str,
+    choices: Iterable[str],
+    note: str,
+    chosen: str | None = None,
+    hint: str = "",
 ) -> tuple[str, str]:
-    """(HTML, text) of a question with its choices, of which one may be `chosen`, and, where there is one, a note."""
+    """(HTML, text) of a question with its choices, of which one may be `chosen`, and, where there is one, a note.
+
+    Without a note, the HTML ends with `hint`.
+    """
     lines = [f"{label} {question}", *(f"  - {choice}" for choice in choices), note]
     items = "".join(
         f"<div><b>● {code_in(choice)}</b></div>"
@@ -120,7 +128,7 @@ def listed(
         for choice in choices
     )
     page = f"<div><b>{html.escape(label)}</b> {code_in(question)}</div>{items}"
-    page += f"<div><i>{html.escape(note)}</i></div>" if note else ""
+    page += f"<div><i>{html.escape(note or hint)}</i></div>" if note or hint else ""
     return f'<div class="{CARD}" style="{CARD_LOOK}">{page}</div>', "\n".join(filter(None, lines))
 
 

@@ -37,13 +37,15 @@ def luminance(rgb: tuple) -> float:
     return sum(weight * part for weight, part in zip(WEIGHTS, linear, strict=True))
 
 
+def ratio(one: tuple, other: tuple) -> float:
+    """Contrast of two colors, (red, green, blue) in 0..1, as they are: 1 to 21. Source: WCAG 2.2."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
 def contrast(one: Any, other: Any) -> float:
     """The smaller of the contrasts that two colors of a figure have in the two themes, 1 to 21."""
-    ratios = []
-    for dark in (False, True):
-        low, high = sorted(luminance(shown(color, dark)) for color in (one, other))
-        ratios.append((high + 0.05) / (low + 0.05))
-    return min(ratios)
+    return min(ratio(shown(one, dark), shown(other, dark)) for dark in (False, True))
 
 
 def moved(color: Any, end: str, fixed: Any) -> tuple | None:

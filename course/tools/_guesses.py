@@ -82,7 +82,9 @@ def _right(question: dict) -> str:
     told = question["answer"]
     if not question["choices"]:
         found = NUMBER.match(told)
-        return f' data-actual="{found[1].replace(",", "")}"' if found else " data-open"
+        factors = f' data-near="{predictions.NEAR}" data-close="{predictions.CLOSE}"'
+        actual = f' data-actual="{found[1].replace(",", "")}"' if found else ""
+        return actual + factors if found else " data-open"
     fits = [
         (len(choice), place)
         for place, choice in enumerate(unescape(TAG.sub("", each)) for each in question["choices"])

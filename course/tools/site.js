@@ -35,7 +35,6 @@ addEventListener("load", scrolled);
 addEventListener("resize", scrolled);  // a fold that opens sends it too
 
 // Guesses. The first one counts, as in JupyterLab; arrow keys pass other choices on their way, so a button confirms.
-const NEAR = 1.15, CLOSE = 2;
 const number = (value) => Number(value.toPrecision(3)).toLocaleString("en", {maximumSignificantDigits: 3});
 function judge(form, state, words) {
     const said = form.querySelector("[role=status]"), fold = document.getElementById(form.dataset.reveal);
@@ -62,8 +61,9 @@ function weigh(form, guess, unit) {
     const actual = Number(form.dataset.actual), own = `You predicted ${number(guess)} ${unit}.`;
     if (!actual) return judge(form, "open", own);
     const factor = Math.max(guess / actual, actual / guess), way = guess > actual ? "high" : "low";
-    const title = factor <= NEAR ? "✓ Spot on!" : factor <= CLOSE ? "✓ Close!" : `✗ ${number(factor)} times too ${way}.`;
-    judge(form, factor <= CLOSE ? "right" : "wrong", `${title} ${own} It is ${number(actual)} ${unit}.`);
+    const {near, close} = form.dataset;  // factors, as in JupyterLab
+    const title = factor <= near ? "✓ Spot on!" : factor <= close ? "✓ Close!" : `✗ ${number(factor)} times too ${way}.`;
+    judge(form, factor <= close ? "right" : "wrong", `${title} ${own} It is ${number(actual)} ${unit}.`);
 }
 for (const form of document.querySelectorAll("form.guess")) {
     const range = form.querySelector("[type=range]");

@@ -39,7 +39,9 @@ STOPS = re.compile(r'(<div class="jp-[^>]*) tabindex="0"')
 SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)<a class="anchor-link"', re.DOTALL)
 BADGE = re.compile(r"\[!\[([^\]]+)\]\([^)]+\)\]")
 NOWHERE = re.compile(r'<a [^>]*href="[^"]*OWNER_NAME[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
-OPENS = re.compile(r"<p>Open this lesson without installing anything:.*?</p>")
+OPENS = re.compile(
+    rf"<p>(?:Open this lesson without installing anything:.*?|{re.escape(publish.LATER)})</p>"
+)
 ASKS = f"<summary>{_guesses.LOOK}</summary>"
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")

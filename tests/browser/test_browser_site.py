@@ -21,6 +21,14 @@ def folder(tmp_path_factory):
     return target
 
 
+@pytest.fixture
+def page(browser):
+    """Give a fresh page without a network."""
+    context = browser.new_context(offline=True)
+    yield context.new_page()
+    context.close()
+
+
 @pytest.mark.parametrize("width", [1366, 390])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_its_window_and_is_dark_in_the_dark(browser, folder, name, width):
@@ -37,9 +45,7 @@ def test_a_page_fits_its_window_and_is_dark_in_the_dark(browser, folder, name, w
     context.close()
 
 
-def test_a_chart_moves_by_arrow_keys_and_by_mouse_and_search_leads_to_a_section(browser, folder):
-    context = browser.new_context(offline=True)
-    page = context.new_page()
+def test_a_chart_moves_by_arrow_keys_and_by_mouse_and_search_leads_to_a_section(page, folder):
     page.goto((folder / "10b_plan_a_cluster.html").as_uri())
     chart = page.locator(".chart:has(input[type=range])").first
     seen = [chart.locator("svg.marks").inner_html()]
@@ -56,24 +62,18 @@ def test_a_chart_moves_by_arrow_keys_and_by_mouse_and_search_leads_to_a_section(
     page.locator("#search").fill("tensor parallelism")
     page.locator("#found a[href*='#']").first.click()
     assert "#" in page.url
-    context.close()
 
 
-def test_a_chart_behind_a_guess_comes_alive_in_its_fold(browser, folder):
-    context = browser.new_context(offline=True)
-    page = context.new_page()
+def test_a_chart_behind_a_guess_comes_alive_in_its_fold(page, folder):
     page.goto((folder / "00_start_here.html").as_uri())
     fold = page.locator("details:has(> .chart)")
     page.locator(f"[data-reveal={fold.get_attribute('id')}] label").first.click()
     fold.locator("svg.marks").wait_for()
     assert fold.locator("svg.marks").bounding_box()["width"] > 600
-    context.close()
 
 
-def test_a_guess_is_judged_by_mouse_and_by_keyboard_and_opens_its_answer(browser, folder):
+def test_a_guess_is_judged_by_mouse_and_by_keyboard_and_opens_its_answer(page, folder):
     """Choices were dead circles, and so the page's first question could not be answered."""
-    context = browser.new_context(offline=True)
-    page = context.new_page()
     page.goto((folder / "00_start_here.html").as_uri())
     forms = page.locator("form.guess")
     folds = [page.locator(f"#{form.get_attribute('data-reveal')}") for form in forms.all()]
@@ -98,13 +98,10 @@ def test_a_guess_is_judged_by_mouse_and_by_keyboard_and_opens_its_answer(browser
     )
     page.get_by_role("link", name="See why").nth(1).click()
     assert page.evaluate("scrollY") > 500
-    context.close()
 
 
-def test_a_choice_that_a_browser_brings_back_can_still_be_guessed(browser, folder):
+def test_a_choice_that_a_browser_brings_back_can_still_be_guessed(page, folder):
     """After Back, the choice was marked, without a verdict, and clicking it did nothing."""
-    context = browser.new_context(offline=True)
-    page = context.new_page()
     page.goto((folder / "00_start_here.html").as_uri())
     form = page.locator("form.guess").first
     assert form.get_attribute("autocomplete") == "off"
@@ -112,7 +109,6 @@ def test_a_choice_that_a_browser_brings_back_can_still_be_guessed(browser, folde
     page.evaluate("dispatchEvent(new Event('pageshow'))")
     form.locator("label").first.click()
     form.get_by_role("status").get_by_text("You predicted").wait_for()
-    context.close()
 
 
 def test_tab_stops_only_where_there_is_something_to_do(browser, folder):
@@ -129,9 +125,7 @@ def test_tab_stops_only_where_there_is_something_to_do(browser, folder):
     context.close()
 
 
-def test_a_number_is_guessed_with_a_slider(browser, folder):
-    context = browser.new_context(offline=True)
-    page = context.new_page()
+def test_a_number_is_guessed_with_a_slider(page, folder):
     page.goto((folder / "02b_what_a_copy_costs.html").as_uri())
     form = page.locator("form.guess:has([type=range])").first
     form.locator("[type=range]").focus()
@@ -142,7 +136,6 @@ def test_a_number_is_guessed_with_a_slider(browser, folder):
     form.get_by_role("button").press("Enter")
     form.get_by_text("times too high").wait_for()
     assert page.locator(f"#{form.get_attribute('data-reveal')}[open]").count() == 1
-    context.close()
 
 
 def test_where_no_script_runs_a_question_is_a_list_and_its_answer_one_fold(browser, folder):
@@ -157,10 +150,8 @@ def test_where_no_script_runs_a_question_is_a_list_and_its_answer_one_fold(brows
     context.close()
 
 
-def test_a_search_forgives_a_typo_and_says_so(browser, folder):
+def test_a_search_forgives_a_typo_and_says_so(page, folder):
     """Who typed "tensr paralelism" found nothing."""
-    context = browser.new_context(offline=True)
-    page = context.new_page()
     page.goto((folder / "10b_plan_a_cluster.html").as_uri())
     for asked, note in (
         ("tensr paralelism", "No page has “tensr paralelism”. These have “tensor parallelism”:"),
@@ -173,4 +164,3 @@ def test_a_search_forgives_a_typo_and_says_so(browser, folder):
         page.locator("#search").fill(asked)
         page.get_by_text(note).wait_for()
         assert (page.locator("#found a").count() > 0) == ("These" in note)
-    context.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +55,8 @@ class State:
         if not any(map(is_backward, entries)):
             return cls()
         read = {mark for e in entries if isinstance(e, Launch) for mark, _ in e.work.reads}
-        found = (each for each in gc.get_objects() if issubclass(type(each), torch.nn.Parameter))
+        objects = gc.get_objects()
+        found = (each for each in objects if issubclass(type(each), torch.nn.Parameter))
         parameters = [p for p in found if getattr(storage_of(p), "clock_number", None) in read]
         trained = [p for p in parameters if p.requires_grad]
         weights = sum(p.nbytes for p in parameters)
@@ -65,27 +66,29 @@ class State:
         optimizer = min(max(0, held - weights - kept), 3 * gradients)
         numbers = sum(p.numel() for p in parameters)
         forward = 0 if kept else forward
-        return cls(numbers, weights, gradients, optimizer, forward=forward, **shares(parameters))
+        return cls(
+            numbers, weights, gradients, optimizer, forward=forward, **shares(parameters, objects)
+        )
 
 
-def shares(parameters: list[torch.nn.Parameter]) -> dict[str, int]:
+def shares(parameters: list[torch.nn.Parameter], objects: Iterable[object]) -> dict[str, int]:
     """{"blocks": how many FSDP gathers, "block": bytes of the largest one, "root": bytes of what is in none}."""
     weights = sum(each.nbytes for each in parameters)
-    sizes = blocks(parameters)
+    sizes = blocks(parameters, objects)
     if not sizes:
         return {"blocks": UNITS, "block": weights // UNITS, "root": 0}
     return {"blocks": len(sizes), "block": max(sizes), "root": max(0, weights - sum(sizes))}
 
 
-def blocks(parameters: list[torch.nn.Parameter]) -> list[int]:
-    """The bytes of each block that `fully_shard` is called on by its documentation: the modules of one kind, in lists,
-    that hold most of the parameters; none where no list has two of a kind.
+def blocks(parameters: list[torch.nn.Parameter], objects: Iterable[object]) -> list[int]:
+    """The bytes of each block that `fully_shard` is called on by its documentation: the modules of one kind, in lists
+    among ``objects``, that hold most of the parameters; none where no list has two of a kind.
     """
     own = {id(each) for each in parameters}
     kinds: dict[type, dict[int, int]] = {}
-    for each in gc.get_objects():
+    for each in objects:
         if issubclass(type(each), (torch.nn.ModuleList, torch.nn.Sequential)):
-            for child in each.children():
+            for child in each.children():  # type: ignore[attr-defined]
                 inside = list(child.parameters())
                 if inside and all(id(one) in own for one in inside):
                     sizes = kinds.setdefault(type(child), {})
@@ -215,7 +218,7 @@ def state_of(gradients: torch.nn.Module | int | None, seen: State) -> State:
         numbers=sum(p.numel() for p in parameters),
         parameters=sum(p.nbytes for p in parameters),
         gradients=sum(p.nbytes for p in parameters if p.requires_grad),
-        **shares(parameters),
+        **shares(parameters, gradients.modules()),
     )
 
 

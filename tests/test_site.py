@@ -160,7 +160,8 @@ def test_a_page_says_where_it_is_and_asks_only_for_what_a_site_can_do(site, path
     )
     tasks = [each.parent for each in page.select("em") if "difficulty" in each.get_text()]
     assert all(task.select("a[href='#run']") for task in tasks)
-    assert len(page.select("details.setup .jp-InputArea")) == 1
+    code = [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]
+    assert len(page.select("details.setup .jp-InputArea")) == len(code[:1])
     assert page.select(".jp-Cell [tabindex], .jp-Cell[tabindex]") == []
     assert page.select_one("body > a").get("href") == f"#{page.main['id']}"
     assert all("deeper" not in link.get_text() for link in page.nav.select("a"))

@@ -30,7 +30,7 @@ START = re.compile("<!-- start -->.*<!-- /start -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
 UNTRIED = re.compile(rf"({LOOKS[NOT_ATTEMPTED][1]}</div><div[^>]*>)Fill in the cell above[^<]*")
 TRY = r'\1<a href="#run">Run this page</a> to fill in the cell above and have it checked.'
-EXERCISE = re.compile(r"<em>About [^<]*difficulty \d of 3\.</em>")
+EXERCISE = re.compile(r"<em>[^<]*difficulty \d of 3\.</em>")
 SOLVE = r'\g<0> <a href="#run">Run this page</a> to solve it.'
 UNSEARCHED = ".reveal, .place, .still, .sections, .jp-InputPrompt, .jp-OutputPrompt, style, script"
 OWN_CODE = "Your progress code:"  # what a page prints for its reader alone

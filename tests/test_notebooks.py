@@ -3,6 +3,7 @@
 Nothing here knows a certain lesson, and no time decides.
 """
 
+import ast
 import re
 
 import nbformat
@@ -95,3 +96,46 @@ def test_an_unguessed_question_shows_nothing_but_its_panel(path):
             pages = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
             assert pages and all("course-panel" in p or show.STILL in p for p in pages), cell.source
             assert not any("<img" in p.partition("<details>")[0] for p in pages), cell.source
+
+
+PROSE = re.compile(r"[A-Z]\S*( \S+){4}|\w \w.*\w[.!](\s|$)")  # a title's five words, or a sentence
+
+
+def gives_away(cell, asked):
+    """Return what in a reveal cell's code answers the question of the cell `asked`, or explains the answer."""
+    asked_for, here = _assigned(ast.parse(asked)), ast.parse(cell)
+    choices = {text for value in asked_for.values() for text in _texts(value, ast.List)}
+    [call] = (n for n in ast.walk(here) if getattr(getattr(n, "func", 0), "attr", 0) == "reveal")
+    given = call.args + [each.value for each in call.keywords if each.arg in ("actual", "because")]
+    for each in given:
+        value = _assigned(here).get(getattr(each, "id", 0), each)
+        fixed = isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant)
+        of_choices = fixed and getattr(value.value, "id", 0) in asked_for
+        if of_choices or isinstance(value, ast.Constant | ast.JoinedStr):
+            yield ast.unparse(value)
+    texts = _texts(here, ast.AST)
+    named = choices & texts
+    yield from [*filter(PROSE.search, texts), *(named if len(named) == 1 else ())]
+
+
+def _assigned(tree):
+    """Return {name: its value} of the names that are assigned once."""
+    pairs = [(n.targets[0], n.value) for n in ast.walk(tree) if isinstance(n, ast.Assign)]
+    names = [target.id for target, _ in pairs if isinstance(target, ast.Name)]
+    return {to.id: value for to, value in pairs if names.count(getattr(to, "id", 0)) == 1}
+
+
+def _texts(tree, kind):
+    """Return the strings in all nodes of a `kind` in `tree`."""
+    within = (each for n in ast.walk(tree) if isinstance(n, kind) for each in ast.walk(n))
+    return {n.value for n in within if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+@of_each
+def test_the_code_of_a_reveal_does_not_answer_its_question(path):
+    """GitHub and nbviewer fold no cell: whoever reads a page there would meet the answer below each question."""
+    sources = [cell.source for cell in code(path)]
+    for place, source in enumerate(sources):
+        if found := re.search(r"(\w+)\.reveal\(", source):
+            asked = [each for each in sources[:place] if f"{found[1]} = predict(" in each]
+            assert list(gives_away(source, asked[-1])) == [], source

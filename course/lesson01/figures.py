@@ -59,6 +59,18 @@ def _draw_break(axes, middle, cause, fact):
     axes.text(middle, 0.47, fact, va="top", color=plots.FAINT, **look)
 
 
+OLD = (  # for `reveal`
+    "True",
+    "The number before the point decides: a driver for 12.2 runs PyTorch's builds for CUDA 11 and 12. A build for 13 usually needs a newer driver.",
+)
+
+
+def named(found):
+    """Return what `reveal` takes: what `torch.accelerator.current_accelerator()` says, `found`, and why."""
+    because = f"It names what PyTorch was built for: {found or 'no GPU'}. By itself, it doesn't look for a card."
+    return {"actual": str(found), "because": because}
+
+
 # --- a second of matmul ---------------------------------------------------------------------------
 CPUS = {"Core i9-13900K": "Core i9-13900K, desktop CPU"}
 CARDS = {"T4": "T4, Colab's free GPU", "RTX 4090": "RTX 4090, gaming GPU"}

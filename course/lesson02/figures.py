@@ -103,6 +103,27 @@ def _draw_home(axes, left, rows, device, names):
         axes.text(left + 0.22, y + 0.5, short, **words, **code)
 
 
+def compare_homes(a, b):
+    """Return what `reveal` takes: which of `a` and `b` is on the GPU, why, and both in their homes."""
+    because = "A tensor's .to returns a copy, or the tensor itself if it's there already. Nothing kept b's copy. Only a model moves itself: that's lesson 03."
+    figure = draw_homes({"a": a, "b": b}, "Only a kept its copy")
+    return {"actual": "only a", "because": because, "figure": figure}
+
+
+def compare_new(c, new):
+    """Return what `reveal` takes: which of the tensors `new`, {name: tensor}, isn't where `c` is, why, and all of them."""
+    because = "A shape is plain numbers. zeros_like and new_zeros take c's device, and c.sum() is where c is. torch.arange has no such twin: name c.device."
+    figure = draw_homes({"c": c} | new, "Only zeros(c.shape) is on the CPU")
+    return {"actual": "zeros(c.shape)", "because": because, "figure": figure}
+
+
+FAILS = (  # for `reveal`
+    "torch.cdist",
+    "copy_ crosses devices silently, because you named both ends. cdist is the first to compute with two tensors from two devices. "
+    "It's the first error in other words: X1 is points, X2 is centers.",
+)
+
+
 def _slow_rate():
     """GB/s of the slower build of PyTorch's tutorial, from ordinary memory."""
     return min(exercises.fit_copy(*exercises.published_copies(build))[1] for build in "12")
@@ -120,15 +141,18 @@ def _copy_ms(gb_per_s):
 
 
 def times_as_long():
-    """How many times as long 1,000 copies of 1,000 floats take as one copy of a million, by PyTorch's tutorial."""
+    """How many times as long 1,000 copies of 1,000 floats take as one copy of a million, by PyTorch's tutorial; and why."""
     small, large = exercises.published_copies()
-    return 1000 * small[1] / large[1]
+    because = "The same bytes took 16.2 ms, because each copy has its own overhead."
+    return 1000 * small[1] / large[1], because
 
 
 def pinned_first_ms():
-    """Milliseconds of 1,000 copies of a million floats, each pinned just before, by PyTorch's tutorial."""
+    """Milliseconds of 1,000 copies of a million floats, each pinned just before, by PyTorch's tutorial; and why."""
     rows = measurements.published("pinned_a10g").rows("many", build="1", way="blocking")
-    return next(row["time_ms"] for row in rows if row["tensors"] == "same, pinned just before")
+    times = {row["tensors"]: row["time_ms"] for row in rows}
+    because = "Pinning is a copy, too, within the CPU's memory. Pin a buffer you'll reuse."
+    return times["same, pinned just before"], because
 
 
 def show_small_copies(answer, times, device):
@@ -182,8 +206,9 @@ def _microseconds(group):
 
 
 def narrow_ms():
-    """Milliseconds of an RTX 4090 for one input through the narrowest layers, as published."""
-    return _shapes(128)[1]["time_ms"]
+    """Milliseconds of an RTX 4090 for one input through the narrowest layers, as published; and why."""
+    ms = _shapes(128)[1]["time_ms"]
+    return ms, f"That's {1000 * ms / 131_072:.0f} µs per layer, nearly all overhead."
 
 
 def draw_crossing():

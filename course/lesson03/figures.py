@@ -101,6 +101,27 @@ def seen(network, photo, *asked, file=None):
         Path(file).write_bytes(figures.png(figure))
 
 
+def next_step(network, adam):
+    """Return what `reveal` takes: what `adam` does after `network` has moved, why, and where each is."""
+    weight = next(network.parameters())
+    lines = [f"average on {adam.state[weight]['exp_avg'].device}, weight on {weight.device}"]
+    try:
+        adam.step()
+    except RuntimeError as error:
+        lines.insert(0, str(error))
+    because = (
+        "Adam still holds the right parameters: they're the same Python objects. But network.to doesn't know the two running averages that Adam keeps for each.\n"
+        "Move before Adam's first step. The safe habit: build, move, then build Adam."
+    )
+    return {"actual": "raise an error", "because": because, "lines": lines}
+
+
+STAYED = (  # for `reveal`
+    ".to moves only what is registered: parameters, modules that are attributes, and buffers, tensors that belong to the module but aren't trained.\n"
+    "parameters() and state_dict() miss the rest, too: that head is never trained and never saved. nn.ModuleList registers a list of layers, register_buffer a tensor."
+)
+
+
 def _of_nvidia():
     """The Group of milliseconds per batch of ResNet-50, as NVIDIA published them: {card: (batches, ms)}."""
     where = {"x": "batch", "section": "inference", "precision": "FP32"}
@@ -112,6 +133,9 @@ def _of_nvidia():
         for device, (sizes, rates) in cards.items()
     }
     return type(cards)(cards.kind, there, cards.sources)
+
+
+EIGHT = "Near 8, one photo already fills your device. Near 1, it leaves most of it idle."
 
 
 def by_batch(times, device):
@@ -137,9 +161,10 @@ def by_batch(times, device):
 
 
 def waited_ms():
-    """Milliseconds that a photo waits in a batch of 1,024 on an RTX 3090, as Hugging Face published them."""
+    """Milliseconds that a photo waits in a batch of 1,024 on an RTX 3090, as Hugging Face published them; and why."""
     rows = measurements.published("timm_infer_3090").rows(network="efficientnet_lite0")
-    return next(row["time_ms"] for row in rows if row["batch"] == 1024)
+    because = "1,024 photos at 8,000 per second, and before that until the batch is full."
+    return next(row["time_ms"] for row in rows if row["batch"] == 1024), because
 
 
 @functools.cache

@@ -76,6 +76,23 @@ def seconds_per_image(data: photos.Photos, train_step: Callable) -> float:
     return measure.stopwatch(full_step(data, cpu, train_step, 4), cpu) / 4000
 
 
+def seconds(forecast, steps: float) -> tuple[float, str]:
+    """Return the seconds of so many `steps` by the `forecast` of one, and their range in words."""
+    times = forecast.low_ms, forecast.ms, forecast.high_ms
+    low, middle, high = (steps * ms / 1000 for ms in times)
+    return middle, f"That's a forecast. Its range is {low:.1f} to {high:.1f} s."
+
+
+def opened(path: str) -> tuple[str, str]:
+    """Return what `torch.load(path)` does on a laptop without a GPU, and what it says here."""
+    told = "It opens here, where a GPU is."
+    try:
+        torch.load(path)
+    except RuntimeError as error:
+        told = str(error)
+    return "raises an error", told
+
+
 def fine_tune(
     train: photos.Photos,
     test: photos.Photos,

@@ -18,6 +18,12 @@ def peak_of_transformer(train_step: Callable) -> tuple[int, int]:
         return sum(p.numel() for p in model.parameters()), torch.cuda.max_memory_allocated()
 
 
+def peak_in_words(count: int, peak: int) -> tuple[float, str]:
+    """Return the `peak` of a step in GiB, and what each of `count` parameters takes."""
+    parts = "2 itself, 2 gradient, 4 Adam's averages, 2 Adam's workspace"
+    return peak / 2**30, f"That's {peak / count:.1f} bytes per parameter: {parts}."
+
+
 def transformer() -> nn.Module:
     """Return a transformer with the dimensions of OPT-6.7B, in bfloat16: tokens [1, n] to logits [n, 50272]."""
     block = nn.TransformerEncoderLayer(4096, 32, 16384, 0, batch_first=True)

@@ -123,6 +123,21 @@ def _judge_bytes(sent, ranks, size, where):
 ring = exercise("06.ring", _check_ring, ring_all_reduce, tool="ring_all_reduce", letter="b")
 
 
+def stuck(step):
+    """Return what `reveal` takes: which of four ranks get stuck in `step`, in which rank 2 calls nothing, and why."""
+    lines = []
+    try:
+        run_ranks(step, [torch.rand(8) for _ in range(4)])
+    except Hang as hang:
+        lines = str(hang).split(", ")
+    because = (
+        "The sum needs all four. The numbers go around a ring, 0→1→2→3→0: each rank waits for the one before it.\n\n"
+        "A call that all ranks make together is a collective. All must call the same ones in the same order, so let them agree first: all-reduce a flag. "
+        "After a skip in mid-epoch, nothing hangs until the end: different batches are averaged silently."
+    )
+    return {"actual": "ranks 0, 1 and 3", "because": because, "lines": lines}
+
+
 # --- gradients that stay at home ------------------------------------------------------------------------
 @contextlib.contextmanager
 def ddp_of_one(model: torch.nn.Module) -> Iterator[tuple[DistributedDataParallel, list[float]]]:

@@ -62,6 +62,23 @@ def draw_mean():
     return vega.Chart(_mean_chart(rows + named, told), _mean_still(), alt)
 
 
+def compare_gradients(choices, halves, whole):
+    """Return what `reveal` takes: which of `choices` all-reduce finds, by the gradients of both `halves` and of the `whole` batch."""
+    means = [(a + b) / 2 for a, b in zip(*halves, strict=True)]
+    same = all(torch.allclose(m, w, rtol=1e-9) for m, w in zip(means, whole, strict=True))
+    because = (
+        "The loss is a mean over the samples, so its gradient is the mean of the samples' gradients. All 195 numbers match.\n\n"
+        "Each square below shows what its sample alone finds, so you can do the sums yourself. Then deal them unevenly: move the slider."
+    )
+    return {"actual": choices[1 if same else 2], "because": because, "chart": draw_mean()}
+
+
+HIDDEN = (  # for `reveal`
+    "at most 10 ms",
+    "Ready gradients leave in buckets, and travel while backward works on earlier layers. What is left at the end is exposed: all GPUs wait for it. "
+    "That's one reason why sixteen V100s are 14.9 times as fast, not 16.\n\nBelow the figure, choose NVLink, NVIDIA's fast link between GPUs.",
+)
+
 GPUS = ("GPU 0", "GPU 1", "one GPU")
 DEALT = "'the same as one GPU finds with all six' : 'not what one GPU finds with all six'"
 
@@ -208,6 +225,13 @@ def draw_rule(runs, speedup):
 
 
 # --- what a second card adds ---------------------------------------------------------------------------
+BRIDGE = "With the bridge, the second card adds 81%, without it 26%."
+THOUSAND = (  # for `reveal`
+    "nearly twice",
+    "In each half, it sends 999 chunks, and each is a thousandth of its gradients.",
+)
+
+
 def first_picture_b():
     """Return (Figure, alternative text): a published training on one card, on two, and on two without their bridge."""
     table = published("ddp_3090ti")

@@ -35,6 +35,12 @@ def first_picture():
     )
 
 
+LAUNCHED = (  # for `reveal`
+    "The call only launches the matmul: it puts it into a queue, the stream, and returns. Such a call is asynchronous, and the first clock timed a launch. "
+    "synchronize() waits until the stream is empty.\n\nTimed honestly, the Carpentries' 24,000 became 116. A practice GPU is your CPU, so nothing is left of its lead."
+)
+
+
 def clocks(cpu, wrong, right):
     """Return lines: the ms of a GPU by the wrong clock and by the right one, and the CPU's as a multiple of each."""
     rows = {"without synchronize()": wrong, "with synchronize()": right}
@@ -62,6 +68,12 @@ def draw_call(returned, finished):
 
 
 WAYS = ("a wait in each step", "one wait at the end")  # when Python waits
+ONE_WAIT = (  # for `reveal`
+    "140 ms",
+    "With a wait in every step, CPU and GPU take turns. With a single one, Python prepares the next step while the GPU computes.\n\n"
+    "Set Python to 5 ms. Then set the GPU to 5 instead. What sets the pace?",
+)
+MASK = "The values of the mask decide how many numbers x[x > 0.5] has."
 PARTS = {"Python prepares": plots.CPU, "Python waits": plots.WAIT, "GPU computes": plots.GPU}
 
 
@@ -235,7 +247,23 @@ def show_before_and_after(before, after):
     show_forecasts(title, {"as first written": before, "with all changes": after}, alt)
 
 
+def compare_busy(busy):
+    """Return which of two choices is busier, by `busy`, {choice: share}, and why."""
+    other, busier = sorted(busy.values())
+    because = (
+        f"It runs kernels {busier:.0%} of the time, the other {other:.0%}. 79 ms is the V100's delay: its queue is full, so a kernel is always ready. "
+        "On the A100, a kernel starts right after its launch. Then the GPU waits."
+    )
+    return max(busy, key=busy.get), because
+
+
 # --- the straggler ------------------------------------------------------------------------------------
+LATE = (  # for `reveal`
+    "rank 7, with 1.7 ms",
+    "It joins last, and the others wait for it. They look busy, because the collective's kernel runs while it waits. Suspect who communicates least.",
+)
+
+
 def join_times(trace):
     """Return {rank: µs at which it enters its first collective} of a trace of several ranks."""
     kernels = {rank: trace.rank(rank).gpu for rank in trace.ranks}

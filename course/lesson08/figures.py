@@ -128,6 +128,12 @@ def multiplications():
     return {row["multiply_adds"]: rows[0]["gb_per_s"] / row["gb_per_s"] for row in rows}
 
 
+FORTY = "The A100 multiplies while it waits for the next numbers."
+FASTER = "Memory decides, and most of the extra arithmetic sits idle."
+GRAPHS = "The first two lengths are compiled, and the third needs nothing new."
+REPLAY = "Fusing still leaves nearly half of the launches."
+
+
 def draw_multiplications():
     """Return (Figure, sentence): how long an A100 takes for more and more multiply-adds on the same bytes."""
     data = measurements.published("roofline_a100")

@@ -10,6 +10,7 @@ LOADERS = {  # the trace of one step for each
     "1a": "num_workers=0: the main process loads each batch itself",
     "1b": "num_workers=4: four more processes load ahead",
 }
+FED = "The long wait is gone. DataLoader(…, num_workers=4) is all it takes."
 
 
 def step_ms(case: str) -> int:

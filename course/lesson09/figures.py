@@ -127,6 +127,9 @@ def peaks_mib(attend, sizes):
     return peaks
 
 
+CALL = "16 of them hold the result. None holds a score."
+
+
 def memory(sizes, by_hand, fused):
     """Draw the MiB of attention by hand and fused over the length of the text."""
     title = f"{sizes[-1]:,} words: {by_hand[-1]:,.0f} MiB by hand, {fused[-1]:,.0f} fused"
@@ -172,6 +175,9 @@ TRIPS = {  # of the scores, by the four long kernels
 }
 
 
+LONGEST = "softmax", "It reads and writes all of the scores, and it does that slowly."
+
+
 def layer(case):
     """Draw a layer's attention from the trace `case`: its kernels over time and, below, each trip of the scores from or to HBM."""
     title = "One layer's attention, by hand: six trips of 1.89 GB of scores"
@@ -197,6 +203,15 @@ def layer(case):
     plots.sources(figure, case.source)
     told = "; ".join(f"{name}: {' and '.join(ways)}" for name, ways in TRIPS.items())
     return figure, f"{title}. {told}."
+
+
+SEEN = "Taken for word 1, it sees only key 1."
+
+
+def most_tokens(weights):
+    """Return the most tokens per second that an A100 writes with so many 16-bit weights, and why."""
+    because = f"Each token reads all the weights once: 2,039 GB/s over {2e-9 * weights:.1f} GB."
+    return 2039e9 / (2 * weights), because
 
 
 # Bits per weight. gpt-fast's int4 has a scale and a zero point of 16 bits each for every 32 weights (quantize.py).

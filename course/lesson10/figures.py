@@ -10,10 +10,16 @@ from course.pictures.cells import box
 from course.pictures.moving import PALE
 from course.show import figures, vega
 from helpers import plots
+from helpers.memory import format_bytes
 
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = ("parameters", "gradients", "optimizer")
 NOTE = {"fontsize": 9, "color": plots.INK}
+
+
+def still_needs(parameters):
+    """Return what the last call of page 10's step still needs, in words."""
+    return f"Adam needs {format_bytes(8 * parameters)} more."
 
 
 # --- who holds what ---------------------------------------------------------------------------------
@@ -218,6 +224,12 @@ def _arrows(axes, right, here, middle, gathers):
 
 
 # --- a pipeline -------------------------------------------------------------------------------------
+def idle(stages=4, microbatches=4):
+    """Return the share of the time that each GPU of a pipeline is idle, and why."""
+    turns = microbatches + stages - 1
+    return f"{(stages - 1) / turns:.0%}", f"It works {microbatches} turns out of {turns}."
+
+
 def pipeline(stages=4, microbatches=4):
     """Return the Chart of a pipeline's schedule, all forward passes and then all backward ones, with sliders for both numbers."""
     title = "A pipeline's bubble: GPUs wait while it fills and while it drains"

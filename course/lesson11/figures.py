@@ -24,6 +24,14 @@ from helpers.plots import (
 
 PROGRAMS = (GREENS[3], GREENS[4])  # neighbors differ; black text can be read on each
 TOKENS, WIDTH = 8192, 64  # of the first picture: tokens, and the dimension of a head
+TILES = (  # for `reveal`
+    "half as much",
+    "Each program loads twice as much, but there are only a quarter as many.",
+)
+RESCALE = (  # for `reveal`
+    "it's multiplied by exp(3 − 5)",
+    "exp(s − 3) · exp(3 − 5) = exp(s − 5): one factor corrects all weights at once.",
+)
 STEPS = {  # what each operation of attention reads and writes
     "q @ k.T": ("q", "k", "write"),
     "× scale": ("read", "write"),

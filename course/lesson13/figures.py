@@ -22,6 +22,11 @@ PARTS = {
 }
 WAITS = tuple(PARTS)[:3]
 SMALL_LOSS = 10  # % of the time
+FREED = (  # for `reveal`
+    "allocator",
+    "Each of 330 hipFree calls, AMD's cudaFree, waits until the queue is empty.",
+)
+FASTER = "4 times", "By forecast, 12.9 ms per layer become about 3."
 LOOK = {"frameon": False, "fontsize": 9, "ncols": 4}
 KINDS = {"communication": "communicates", "copy": "copies", "memset": "copies"}
 

@@ -9,11 +9,12 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from nbformat import v4
 
 from course import __main__ as door
 from course.pages import NOTEBOOKS, blocks, number_of
 from course.show.vega import KEPT, VEGALITE
-from course.tools import ROOT, _guesses, _notebooks, publish, slides
+from course.tools import ROOT, _guesses, _notebooks, _reading, publish, slides
 from course.tools import site as site_command
 
 PATHS = _notebooks.find()
@@ -78,8 +79,13 @@ def test_a_page_reads_without_a_network(site, folder, path):
     assert not re.search(r"@import|url\(.?(https?:)?//", (folder / "course.css").read_text("utf-8"))
     assert "vegaEmbed =" in (folder / "vega.js").read_text("utf-8")
     sources = {urlsplit(picture["src"]) for picture in page.select("img[src]")}
-    assert {source.netloc for source in sources if source.scheme != "data"} == set()
-    assert page.select("source:not([srcset^='data:'], [src^='data:'])") == []
+    assert {source.netloc for source in sources if source.scheme != "data"} <= {""}
+    beside = [each["srcset"] for each in page.select("source[srcset]:not([srcset^='data:'])")]
+    beside += [source.path for source in sources if source.scheme != "data"]
+    assert all((folder / name).is_file() for name in beside)
+    assert all(
+        page.find("img", src=name)["loading"] == "lazy" for name in beside if "dark" not in name
+    )
 
 
 def test_a_visitor_finds_every_page_with_its_minutes_and_both_doors(site):
@@ -94,6 +100,14 @@ def test_a_visitor_finds_every_page_with_its_minutes_and_both_doors(site):
         )
     doors = [door["href"] for door in site["index"].select(".doors a")]
     assert doors == ["00_start_here.html", "practice_gpus.html"]
+    assert len(site["index"].select("a.button")) == 1
+
+
+def test_the_first_page_is_light_and_its_foot_leads_nowhere_else_than_it_is(folder, site):
+    """Two animations in a closed fold made it 1.1 MB."""
+    assert (folder / "index.html").stat().st_size < 200_000
+    assert (folder / "lesson.gif").read_bytes().startswith(b"GIF8")
+    assert site["index"].select("footer a") == [] and site["00_start_here"].select("footer a")
 
 
 def shown(notebook):
@@ -123,7 +137,7 @@ def test_a_page_shows_every_cell_figure_and_printed_line(site, path):
     assert len(shown.select(".jp-RenderedImage img[src^='data:image/png;base64,']")) == pictures
     text = " ".join(shown.get_text().split())
     printed = [" ".join(output.text.split()) for output in outputs if "text" in output]
-    printed = [each for each in printed if site_command.OWN_CODE not in each]
+    printed = [each for each in printed if _reading.OWN_CODE not in each]
     assert [each for each in printed if each not in text] == []
 
 
@@ -142,10 +156,41 @@ def test_an_answer_is_folded_once_until_the_reader_has_guessed(site, path):
 @each_lesson
 def test_code_that_names_an_answer_is_folded_and_nobody_is_told_to_run_a_cell(site, path):
     """`guess.reveal("43%")` stood open below its question, and below each exercise "run it again"."""
-    folded = site[path.stem].select("details.code .jp-Cell-inputWrapper")
     cells = _notebooks.read(path).cells
-    assert len(folded) == sum("source_hidden" in c.metadata.get("jupyter", {}) for c in cells)
-    assert "run it again" not in site[path.stem].main.get_text()
+    for cell, part in zip(cells, site[path.stem].select(".jp-Cell"), strict=True):
+        if "source_hidden" in cell.metadata.get("jupyter", {}) or ".reveal(" in cell.source[:20]:
+            assert len(part.select(".highlight")) <= len(part.select("details .highlight"))
+    texts = site[path.stem].main.find_all(string=True)
+    told = "".join(each for each in texts if not each.find_parent(class_=["solution", "highlight"]))
+    assert not re.search("run it again|[Rr]un (this|the next) cell|gray bar|Not attempted", told)
+    for part in site[path.stem].select("p, summary"):
+        if re.search("folder icon|the cell above|both cells", part.get_text()):
+            assert part.select("a[href='#run']"), part.get_text()
+
+
+def test_code_that_only_asks_and_answers_is_gone_and_what_teaches_stays():
+    """Half of a page's code was `guess = predict(…)` and `guess.reveal(…)`."""
+    asks = [
+        'guess = predict("00.a", "?", ["a", "b"])',
+        'choices = ["a"]\nguess.reveal("a", because="b")',
+    ]
+    teaches = ["x = torch.ones(3)\nguess.reveal(x.sum())", "%timeit x", "y = [x, x]", "x + y"]
+    draws = "figures.show_cards()"
+    imports = "import torch\nfrom course.lesson00 import figures"
+    notebook = v4.new_notebook(
+        cells=[v4.new_code_cell(each) for each in [imports, *asks, *teaches, draws]]
+    )
+    _reading.readable(notebook, "00")
+    kinds = [cell.metadata["code"] for cell in notebook.cells[1:]]
+    assert kinds == ["none"] * 2 + [""] * 4 + ["Code"]
+
+
+@each_lesson
+def test_each_exercise_has_its_solution_in_a_fold(site, path):
+    """Without a kernel there was no button that shows it, and "Not attempted yet" stood in its place."""
+    checks = sum(len(_reading.CHECKED.findall(cell.source)) for cell in _notebooks.read(path).cells)
+    folds = site[path.stem].select("details.solution")
+    assert len(folds) == checks and all(fold.select(".highlight") for fold in folds)
 
 
 @each_lesson
@@ -154,14 +199,23 @@ def test_a_page_says_where_it_is_and_asks_only_for_what_a_site_can_do(site, path
     page, name = site[path.stem], number_of(path.stem)
     text = page.get_text()
     assert page.title.get_text().startswith(f"{name} ")
-    assert page.select_one(".place").get_text().startswith(name)
+    assert page.main.find(True).name == "h1", "what stood above it filled half a phone"
+    place, lesson = (
+        page.select_one("h1 + .place").get_text(),
+        NOTEBOOKS[[n.number for n in NOTEBOOKS].index(name)],
+    )
+    assert place.startswith(f"Page {name}, {lesson.minutes} minutes") or not lesson.minutes
+    assert [fold.summary.get_text() for fold in page.select(".place + .folds details")][:1] == [
+        "All lessons"
+    ]
     assert (
         "P2-" not in text and "Shift+Enter runs" not in text and "copy the code above" not in text
     )
     tasks = [each.parent for each in page.select("em") if "difficulty" in each.get_text()]
     assert all(task.select("a[href='#run']") for task in tasks)
     code = [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]
-    assert len(page.select("details.setup .jp-InputArea")) == len(code[:1])
+    setup = [fold for fold in page.select("details.code") if fold.summary.get_text() == "Set-up"]
+    assert len(setup) == len(code[:1])
     assert page.select(".jp-Cell [tabindex], .jp-Cell[tabindex]") == []
     assert page.select_one("body > a").get("href") == f"#{page.main['id']}"
     assert all("deeper" not in link.get_text() for link in page.nav.select("a"))
@@ -186,12 +240,32 @@ def test_every_fold_closes_around_what_it_folds(site, path):
 def test_the_site_is_searched_without_a_network_and_pages_lead_on(folder, site):
     pages = (folder / "search.js").read_text(encoding="utf-8")
     found = json.loads(re.search("const pages = (.*);", pages)[1])
+    assert not any(
+        "Check for CUDA 01b" in words or "from course.lesson" in words for *_, words, _ in found
+    )
     places = [address.partition("#") for address, *_ in found]
     assert {f"{name}.html" for name in site} == {file for file, _, _ in places}
     assert all(site[file.removesuffix(".html")].find(id=at) for file, _, at in places if at)
-    assert any("pinned memory" in words.lower() for *_, words in found)
-    read = " ".join(words for *_, words in found)
+    assert any("pinned memory" in words.lower() for *_, words, _ in found)
+    read = " ".join(f"{words} {code}" for *_, words, code in found)
     assert "In [" not in read and "/nav" not in read and "Answer: " not in read
+
+
+def test_a_message_has_a_place_of_its_own_and_the_search_knows_it(tmp_path, monkeypatch):
+    """A hit led to the head of a section with ten messages."""
+    few = _notebooks.find(["91"])
+    monkeypatch.setattr(_notebooks, "find", lambda names=(): few)
+    assert door.main(["site", str(tmp_path)]) == 0
+    page = BeautifulSoup((tmp_path / "91_troubleshooting.html").read_text("utf-8"), "html.parser")
+    names = [panel["id"] for panel in page.select(".course-panel[id]")]
+    assert len(names) == len(set(names)) > 15
+    words = (tmp_path / "search.js").read_text("utf-8")
+    assert all(f'"91_troubleshooting.html#{name}"' in words for name in names)
+    assert all(
+        "columns" not in pre.get("class", [])
+        for pre in page.select("pre")
+        if "Expected all" in pre.get_text()
+    )
 
 
 NEXT = {  # what a page leads on to, at its foot
@@ -232,8 +306,8 @@ def test_a_published_site_runs_a_page_in_one_click_and_an_unpublished_one_has_no
             assert "OWNER_NAME" not in text
             assert page.select("img[src^=http]") == [], "a badge is fetched unasked"
             for place in ("colab.research", "mybinder"):
-                links = page.select(f".still a[href*='{place}'], .opens a[href*='{place}']")
-                assert len(links) == count
+                links = page.select(f"main a[href*='{place}']")
+                assert len(links) == count, "hosts are told once"
                 file = "00_start_here" if name == "index" else name
                 assert all("their-copy" in a["href"] and file in a["href"] for a in links)
             cloned = "git clone https://github.com/someone/their-copy" in page.get_text()

@@ -17,6 +17,7 @@ ASKED = re.compile(
 )
 # The little that a bundle needs of its loader; it leaves one name, vegaEmbed
 LOADER = """(() => {
+const console = {...window.console, warn() {}};  // of heights by steps, which are meant
 const parts = {}, made = {}, same = SAME;
 const store = new Proxy({}, {
     get: (_, name) => /Chunk_/.test(name) ? {push: ([, more]) => Object.assign(parts, more)} : window[name],

@@ -7,12 +7,19 @@ const bring = (file, then) => {
 };
 const clean = (text) => text.trim().toLowerCase();
 
-// Charts come alive; where that fails, their pictures stay.
+// Charts come alive, their titles as wide as they are; where that fails, their pictures stay.
+function wrap(title, letters) {
+    const fit = (text) => text?.expr
+        ? {expr: `slice(split(replace(${text.expr}, regexp("(.{1,${letters}})( |$)", "g"), "$1\\n"), "\\n"), 0, -1)`}
+        : typeof text === "string" ? text.match(RegExp(`.{1,${letters}}( |$)`, "g")) : text;
+    return title?.text ? {...title, text: fit(title.text), subtitle: fit(title.subtitle)} : fit(title);
+}
 const draw = async (chart) => {
-    const place = document.createElement("div");
+    const place = document.createElement("div"), spec = JSON.parse(chart.dataset.spec);
     chart.prepend(place);
+    if (innerWidth < 640) spec.title = wrap(spec.title, Math.floor(innerWidth / 10));
     try {
-        await vegaEmbed(place, JSON.parse(chart.dataset.spec), JSON.parse(chart.dataset.options));
+        await vegaEmbed(place, spec, JSON.parse(chart.dataset.options));
         chart.querySelector("img").remove();
     } catch { place.remove(); }
 };
@@ -41,6 +48,7 @@ function judge(form, state, words) {
     form.querySelectorAll("input, button").forEach((control) => { control.disabled = true; });
     form.querySelectorAll("label ~ button").forEach((button) => { button.hidden = true; });
     form.dataset.state = state;
+    form.querySelectorAll("label")[form.dataset.right]?.classList.add("right");
     said.textContent = `${words} `;
     fold.open = true;
     const link = document.createElement("a");
@@ -98,75 +106,71 @@ for (const form of document.querySelectorAll("form.guess")) {
     });
 }
 
-// The search: the words as they stand, then all of them in any order, then words that are nearly theirs, then the
-// sections that have most of them.
+// The search: sections named so, then those with the words as they stand, then with all of them; what no page has is
+// taken for a typo, and at last come the sections that have most of the words.
 const box = document.getElementById("search"), found = document.getElementById("found");
 box.parentElement.hidden = false;
 box.addEventListener("focus", () => bring("search.js", search), {once: true});
 box.addEventListener("input", () => search());
-function distance(one, other) {  // letters to add, remove, change or swap
-    let before = [], row = [...Array(other.length + 1).keys()];
-    for (let i = 1; i <= one.length; i++) {
-        const last = row;
-        row = [i];
-        for (let j = 1; j <= other.length; j++) {
-            const same = one[i - 1] === other[j - 1];
-            row[j] = Math.min(last[j] + 1, row[j - 1] + 1, last[j - 1] + !same);
-            if (i > 1 && j > 1 && one[i - 1] === other[j - 2] && one[i - 2] === other[j - 1])
-                row[j] = Math.min(row[j], before[j - 2] + 1);
-        }
-        before = last;
-    }
-    return row[other.length];
-}
+box.addEventListener("keydown", ({key}) => {
+    if (key === "Enter") found.querySelector("a")?.click();
+    if (key === "Escape") { box.value = ""; search(); }
+});
+const wordsOf = (text) => clean(text).match(/[\p{L}\d_]{2,}/gu) ?? [clean(text)];
+const fewer = (word) => [word, ...[...word].map((_, at) => word.slice(0, at) + word.slice(at + 1))];  // a letter less
 let known;
-function nearest(word) {  // the known word that is at most one letter off, two in a long word
-    known ??= new Set(pages.flatMap((row) => clean(row.slice(1).join(" ")).match(/[\p{L}\d_]{3,}/gu) ?? []));
-    if (known.has(word)) return word;
-    const most = word.length > 6 ? 2 : 1;
-    const near = [...known].filter((each) => Math.abs(each.length - word.length) <= most && each[0] === word[0])
-        .map((each) => [distance(word, each), each]).filter(([off]) => off <= most).sort(([a], [b]) => a - b);
-    return near.length ? near[0][1] : word;
+function repaired(word) {  // two words are one letter apart, or have two swapped, if both become one
+    if (!known) {
+        known = new Map();
+        for (const each of new Set(pages.flatMap((row) => wordsOf(row.slice(1, 4).join(" ")))))
+            if (each.length > 3) fewer(each).forEach((less) => known.set(less, known.get(less) ?? each));
+    }
+    return has(word) ? word : fewer(word).map((less) => known.get(less)).find(Boolean) ?? word;
 }
-const begins = (word) => {  // "oom" isn't in "room"
+function begins(word) {  // "oom" isn't in "room"
     const begin = /^[\p{L}\d_]/u.test(word) ? "(?<![\\p{L}\\d_])" : "";
-    const words = new RegExp(begin + word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "iu");
-    return (text) => words.test(text);
-};
+    return RegExp(begin + word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "iu");
+}
+const has = (word) => pages.some((row) => begins(word).test(row.join(" ")));
 const kind = ([address]) => /^9[12]_/.test(address) ? 0 : /^(\d|index)/.test(address) ? 1 : 2;  // last: no lessons
-function rowsOf(words, all = true) {  // a rare word weighs more
-    const ways = words.map(begins), told = pages.map((row) => row.slice(1).join(" "));
-    const weights = ways.map((has) => Math.log((pages.length + 1) / (told.filter(has).length + 1)));
-    const scores = told.map((text) => ways.map((has) => has(text)));
-    const score = (hits) => hits.reduce((sum, hit, at) => sum + hit * weights[at], 0);
-    const enough = (hits) => all ? hits.every(Boolean) : hits.filter(Boolean).length * 2 >= hits.length;
-    const sure = (row) => ways.every((has) => has(row[2])) || (words.join(" ").includes(" ") && kind(row) === 0);
-    const often = (row) => clean(row[3]).split(words[0]).length;
-    return pages.map((row, at) => [row, scores[at]]).filter(([, hits]) => enough(hits))
-        .sort(([one, hits], [other, others]) => (all ? sure(other) - sure(one) : score(others) * (3 - kind(other)) - score(hits) * (3 - kind(one)))
-            || kind(one) - kind(other) || often(other) - often(one))
-        .map(([row]) => row);
+function ranked(asked, words) {
+    const phrase = begins(asked), ways = words.map(begins), all = (text) => ways.every((way) => way.test(text));
+    const tier = ([, page, heading, prose, code]) => clean(heading) === asked ? 0 : phrase.test(heading) ? 1
+        : all(heading) ? 2 : phrase.test(prose) ? 3 : all(`${page} ${heading} ${prose}`) ? 4 : all(code) ? 5 : 6;
+    const rows = pages.map((row) => [tier(row), kind(row), -clean(row[3]).split(words[0]).length, row])
+        .sort((one, other) => one[0] - other[0] || one[1] - other[1] || one[2] - other[2]);
+    const last = rows[0][0] < 4 || words.length > 6 ? 3 : 5;  // words far apart, only where no others are
+    return rows.filter(([at]) => at <= last).map(([,,, row]) => row);
+}
+function closest(words) {  // a rare word weighs more
+    const ways = words.map(begins), texts = pages.map((row) => row.join(" "));
+    const weights = ways.map((way) => Math.log(pages.length / (1 + texts.filter((text) => way.test(text)).length)));
+    const score = (text) => ways.reduce((sum, way, at) => sum + weights[at] * way.test(text), 0);
+    return pages.map((row, at) => [score(texts[at]) * (3 - kind(row) + /#error-/.test(row)), row])
+        .filter((_, at) => ways.filter((way) => way.test(texts[at])).length * 2 >= words.length)
+        .sort(([one], [other]) => other - one).map(([, row]) => row);
+}
+function entry([address, page, section, prose], words) {
+    const item = document.createElement("li"), link = document.createElement("a");
+    const at = Math.max(0, prose.search(begins(words[0]))), from = at && prose.indexOf(" ", Math.max(0, at - 60));
+    link.href = address;
+    link.textContent = section && !page.endsWith(section) ? `${page}: ${section}` : page;
+    item.append(link, ` ${from ? "… " : ""}${prose.slice(from, from + 140)}${prose.length > from + 140 ? " …" : ""}`);
+    return item;
 }
 function search() {
     if (typeof pages === "undefined") return;
-    const asked = clean(box.value), words = asked.match(/[\p{L}\d_]{2,}/gu) ?? [asked];
+    const asked = clean(box.value), note = document.createElement("li");
     if (asked.length < 2) return found.replaceChildren();
-    let used = [asked], rows = rowsOf(used);
-    if (!rows.length) rows = rowsOf(used = words);
-    if (!rows.length) rows = rowsOf(used = words.map(nearest));
-    const part = !rows.length;
-    if (part) rows = rowsOf(used = words, false);
-    const shown = rows.slice(0, 20).map(([address, page, section, text]) => {
-        const item = document.createElement("li"), link = document.createElement("a");
-        const at = Math.max(0, clean(text).indexOf(used[0]));
-        link.href = address;
-        link.textContent = section && !page.endsWith(section) ? `${page}: ${section}` : page;
-        item.append(link, ` … ${text.slice(Math.max(0, at - 60), at + 80)} …`);
-        return item;
-    });
-    const note = document.createElement("li");
-    if (!rows.length) note.textContent = `No page has “${asked}”. Try a shorter word.`;
-    else if (part) note.textContent = `No page has all of “${asked}”. These come closest:`;
-    else if (used.join(" ") !== asked) note.textContent = `No page has “${asked}”. These have “${used.join(" ")}”:`;
-    found.replaceChildren(...(note.textContent ? [note] : []), ...shown);
+    let words = wordsOf(asked), rows = ranked(asked, words);
+    const better = rows.length ? words : words.map(repaired), meant = better.join(" ");
+    if (!rows.length && better.some((word, at) => word !== words[at])) {
+        rows = ranked(meant, words = better);
+        if (rows.length) note.textContent = `Showing results for: ${meant}`;
+    }
+    if (!rows.length) {
+        rows = closest(words);
+        note.textContent = rows.length ? "No page has all of these words. These come closest:" : `No page has “${asked}”. Try a shorter word.`;
+    }
+    found.replaceChildren(...(note.textContent ? [note] : []), ...rows.slice(0, 6).map((row) => entry(row, words)));
 }

@@ -16,11 +16,9 @@ from nbconvert import HTMLExporter
 from nbformat import v4
 
 from course import files
-from course.checks import NOT_ATTEMPTED
-from course.checks.core import LOOKS
-from course.pages import BLOCKS, NOTEBOOKS, REPOSITORY, Lesson, blocks
+from course.pages import BLOCKS, NOTEBOOKS, REPOSITORY, Lesson, blocks, number_of
 from course.show.vega import KEPT, VEGALITE
-from course.tools import ROOT, _charts, _guesses, _notebooks, publish
+from course.tools import ROOT, _charts, _guesses, _notebooks, _reading, publish
 from course.tools._arguments import folder
 
 HELP = "write the lessons as web pages, to read without running them"
@@ -28,13 +26,12 @@ CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
 START = re.compile("<!-- start -->.*<!-- /start -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
-UNTRIED = re.compile(rf"({LOOKS[NOT_ATTEMPTED][1]}</div><div[^>]*>)Fill in the cell above[^<]*")
-TRY = r'\1<a href="#run">Run this page</a> to fill in the cell above and have it checked.'
-EXERCISE = re.compile(r"<em>[^<]*difficulty \d of 3\.</em>")
-SOLVE = r'\g<0> <a href="#run">Run this page</a> to solve it.'
-UNSEARCHED = ".reveal, .place, .still, .sections, .jp-InputPrompt, .jp-OutputPrompt, style, script"
-OWN_CODE = "Your progress code:"  # what a page prints for its reader alone
-ONLY_LIVE = re.compile(r"<p>[^<]*copy the code above.*?</p>| Shift\+Enter runs a cell\.", re.DOTALL)
+EXERCISE = re.compile(r"<em>[^<]*difficulty \d of 3\.</em>|\([^<]*difficulty \d of 3\)\.")
+SOLVE = r'\g<0> <span class="run"><a href="#run">Run this page</a> to solve it.</span>'
+UNSEARCHED = (
+    ".reveal, .solution, .place, .folds, .code, td > div > a, span.run, button, "
+    ".anchor-link, .jp-InputPrompt, .jp-OutputPrompt, style, script"
+)
 STOPS = re.compile(r'(<div class="jp-[^>]*) tabindex="0"')
 SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)<a class="anchor-link"', re.DOTALL)
 BADGE = re.compile(r"\[!\[([^\]]+)\]\([^)]+\)\]")
@@ -42,23 +39,19 @@ NOWHERE = re.compile(r'<a [^>]*href="[^"]*OWNER_NAME[^"]*"[^>]*>(.*?)</a>', re.D
 OPENS = re.compile(
     rf"<p>(?:Open this lesson without installing anything:.*?|{re.escape(publish.LATER)})</p>"
 )
+TITLE = re.compile("<h1 id=.*?</h1>", re.DOTALL)
+ALL = re.compile("<details>(?=<summary>All lessons).*?</details>", re.DOTALL)
+MESSAGE = re.compile(r'(<div class="course-panel")([^>]*><div [^>]*><span [^>]*>!</span>)([^<]*)')
+COLUMNS = re.compile(r"<pre>(?=[^<]*\S {2,}\S)")  # lined up with spaces
 ASKS = f"<summary>{_guesses.LOOK}</summary>"
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
 TICKS = re.compile("`([^`]+)`")
 DARK = re.compile(r"body\[data-jp-theme-light=\"false\"\]([^{]*{[^}]*})")
-OWN = '<a href="index.html#start">Your own machine</a>, after one installation'
-TAKES = {
-    "Colab": " lends you a GPU and needs a Google account",
-    "Binder": " has no GPU, needs no account and takes minutes to start",
-}
-DOORS = """<div class="doors">
-<a href="00_start_here.html"><b>Learn to use GPUs</b>
-<span>{pages} pages in {hours}, on any machine. Begin with page 00.</span></a>
-<a href="practice_gpus.html"><b>Test your code without a GPU</b>
-<span><code>pytest --practice-gpus 2</code> runs your GPU tests on practice GPUs.</span></a>
-</div>
-<p class="opens"><!-- opens --></p>"""
+OWN = '<a href="index.html#start">your own machine</a>'
+DOORS = """<p class="doors"><a class="button" href="00_start_here.html">Start page 00</a>
+<span>{pages} pages in {hours}, on any machine</span>
+<a href="practice_gpus.html">Test your code without a GPU</a></p>"""
 PICTURE = re.compile(r'(<(?:img [^>]*src|source [^>]*srcset)=")(?!data:|https?:)([^"]+)')
 LINK = re.compile(r'(<a [^>]*href=")(?:[\w./-]*/)?([\w-]+)\.(?:ipynb|md)(?=["#])')
 
@@ -83,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
     shared = [args.folder / name for name in ("course.css", "site.js", "search.js", "vega.js")]
-    _notebooks.refuse_others([*targets, *shared])
+    moving = {args.folder / path.name: path for path in (ROOT / ".github").glob("lesson*.gif")}
+    _notebooks.refuse_others([*targets, *shared, *moving])
     written = {target: page(path, exporter) for target, path in targets.items()}
     for target, html in written.items():
         html = html.replace("<!-- next -->", short(neighbors(target.stem)))
@@ -91,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
         html = html.replace("<!-- opens -->", opens(target.stem, address))
         written[target] = addressed(html, address)
         files.write(target, written[target])
+    for target, path in moving.items():
+        files.write(target, path.read_bytes() + _notebooks.MARK.encode())  # behind its end
     words = f"const pages = {words_of(written)};"
     script = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
     texts = (style(exporter), script, words, _charts.vega() or "")
@@ -119,7 +115,10 @@ def front(readme: str) -> str:
     doors = DOORS.format(pages=len(path), hours=hours(path))
     moving = MOVING.search(readme)
     picture = f"[{PICTURED.findall(pictured().source)[0]}]({NOTEBOOKS[0].file})"
-    seen = f"<details><summary>See lesson 00 at work</summary>\n\n{moving[0] if moving else ''}\n\n</details>"
+    shown = re.sub("<img ", '<img loading="lazy" ', moving[0]) if moving else ""
+    seen = (
+        f"<details><summary>See page 00 at work, in JupyterLab</summary>\n\n{shown}\n\n</details>"
+    )
     begin = BADGE.sub(r"[\1]", publish.start(publish.known() or REPOSITORY))
     readme = START.sub(lambda _: begin, readme)
     text = MOVING.sub("", readme).replace(
@@ -186,14 +185,13 @@ def to(lesson: Lesson, before: str) -> str:
 
 
 def opens(name: str, address: str | None) -> str:
-    """Return links that run the page `name` elsewhere, with what that takes; page 00 for what is no page."""
+    """Return links that run the page `name` elsewhere; "" for what is no page."""
     files = {each.file.removesuffix(".ipynb"): each.file for each in NOTEBOOKS}
-    own = [OWN] if name in files else []
-    if address is None:
-        return "".join(own)
-    found = publish.launches(address, files.get(name, NOTEBOOKS[0].file))
-    links = [f'<a href="{found[place]}">{place}</a>{told}' for place, told in TAKES.items()]
-    return ("" if own else "Page 00 without installing anything: ") + " · ".join([*links, *own])
+    if name not in files:
+        return ""
+    found = publish.launches(address, files[name]) if address else {}
+    links = [f'<a href="{found[place]}">{place}</a>' for place in ("Colab", "Binder") if found]
+    return " · ".join([*links, OWN])
 
 
 def addressed(html: str, address: str | None) -> str:
@@ -204,22 +202,28 @@ def addressed(html: str, address: str | None) -> str:
 
 
 def words_of(written: dict[Path, str]) -> str:
-    """Return [address, page, section, words] of every section as a literal of JavaScript, for the search."""
+    """Return [address, page, section, words, code] of every section and message as a literal of JavaScript, for the search."""
     rows: list[list[str]] = []
     for target, html in written.items():
         text: Any = BeautifulSoup(html, "html.parser")
         for part in text.select(UNSEARCHED):
             part.decompose()  # no search shows an answer
+        for comment in text.find_all(string=lambda each: isinstance(each, Comment)):
+            comment.extract()
         page = text.title.get_text() if text.title else target.stem
-        rows.append([target.name, page, "", ""])
+        for panel in text.select(".course-panel[id]"):
+            title, *told = panel.find_all("div", recursive=False)
+            words = " ".join(each.get_text() for each in told)
+            rows.append([f"{target.name}#{panel['id']}", page, title.get_text()[1:], words, ""])
+            panel.decompose()
+        rows.append([target.name, page, "", "", ""])
         for node in text.main.descendants if text.main else ():
             if node.name in ("h1", "h2", "h3") and node.get("id"):
-                heading = node.get_text().strip("¶ ")
-                rows.append([f"{target.name}#{node['id']}", page, heading, ""])
-            elif isinstance(node, NavigableString) and not isinstance(node, Comment):
-                rows[-1][3] += f" {node}"
-    rows = [[*names, " ".join(words.replace("¶", "").split())] for *names, words in rows]
-    return json.dumps([row for row in rows if row[3]], ensure_ascii=False)
+                rows.append([f"{target.name}#{node['id']}", page, node.get_text(), "", ""])
+            elif isinstance(node, NavigableString) and node.find_parent(["h1", "h2", "h3"]) is None:
+                rows[-1][4 if node.find_parent("pre") else 3] += f" {node}"
+    rows = [[" ".join(words.split()) for words in row] for row in rows]
+    return json.dumps([row for row in rows if row[3] or row[4]], ensure_ascii=False)
 
 
 def page(path: Path, exporter: HTMLExporter) -> str:
@@ -232,13 +236,11 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
         if FIRST in text:
             notebook.cells[0]["attachments"] = pictured().attachments
+    if path.suffix == ".ipynb":
+        _reading.readable(notebook, number_of(path.stem))
     _guesses.alive(notebook)
-    for cell in [each for each in notebook.cells if each.cell_type == "code"][:1]:
-        cell.metadata["set_up"] = bool(publish.SETUP.match(cell.source))
     for cell in notebook.cells:
-        shown = [each for each in cell.get("outputs", []) if OWN_CODE not in each.get("text", "")]
-        if "outputs" in cell:
-            cell.outputs = shown
+        shown = cell.get("outputs", [])
         for before, output in zip([None, *shown], shown, strict=False):
             if VEGALITE in output.get("data", {}):
                 output.data = {"text/html": chart(output)}
@@ -252,19 +254,40 @@ def page(path: Path, exporter: HTMLExporter) -> str:
     place = lesson.number if lesson else ""
     names = {
         "metadata": {"name": f"{place} {title}".strip(), "path": str(path.parent)},
-        "place": f"{place} · {lesson.minutes} min" if lesson and lesson.minutes else place,
+        "place": f"Page {place}, {lesson.minutes} minutes. " if lesson and lesson.minutes else "",
+        "foot": path != ROOT / "README.md",
         "notebook": path.suffix == ".ipynb",
     }
     html, _ = exporter.from_notebook_node(notebook, names)
-    html = EXERCISE.sub(SOLVE, OPENS.sub("", UNTRIED.sub(TRY, html)))
-    html = STOPS.sub(r"\1", ONLY_LIVE.sub("", html))
+    html = STOPS.sub(r"\1", EXERCISE.sub(SOLVE, OPENS.sub("", html)))
+    html = anchored(COLUMNS.sub('<pre class="columns">', html))
     html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     html = html.replace("<!-- sections -->", sections(html))
+    html = lifted(lifted(html, TITLE, "<!-- title -->"), ALL, "<!-- lessons -->")
     there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
     html = CODE.sub(rf'href="{there}/\1"', html)
     html = html.replace('"practice_gpus/README.md', '"practice_gpus.md')
     return LINK.sub(r"\1\2.html", html).replace('"README.html', '"index.html')
+
+
+def lifted(html: str, part: re.Pattern, mark: str) -> str:
+    """Return the page `html` with its `part` at `mark`, where it has both."""
+    found = part.search(html) if mark in html else None
+    return html.replace(found[0], "", 1).replace(mark, found[0], 1) if found else html
+
+
+def anchored(html: str) -> str:
+    """Return the page `html` with an anchor at the first panel of each message that is explained in it."""
+    known: set[str] = set()
+
+    def named(found: re.Match) -> str:
+        name = "error-" + re.sub(r"\W+", "-", found[3].lower()).strip("-")
+        fresh = name not in known
+        known.add(name)
+        return found[1] + f' id="{name}"' * fresh + found[2] + found[3]
+
+    return MESSAGE.sub(named, html)
 
 
 def sections(html: str) -> str:
@@ -295,6 +318,8 @@ def guessed(html: str, kept: dict) -> str:
 
 
 def embedded(picture: Path) -> str:
-    """Return a picture as a data: address. nbconvert's own embedding moves what is folded out of its fold."""
+    """Return a picture as a data: address, one that moves by its name. nbconvert's own embedding moves what is folded out of its fold."""
+    if picture.suffix == ".gif":
+        return picture.name
     kind = mimetypes.guess_type(picture.name)[0]
     return f"data:{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"

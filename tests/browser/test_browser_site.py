@@ -5,19 +5,15 @@ import re
 import pytest
 
 from course import __main__ as door
-from course.tools import _notebooks
 
 PAGES = ("index", "00_start_here", "10b_plan_a_cluster")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Write the site of three lessons."""
+    """Write the site."""
     target = tmp_path_factory.mktemp("site") / "new"
-    few = _notebooks.find(["00", "02b", "10b"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_notebooks, "find", lambda names=(): few)
-        assert door.main(["site", str(target)]) == 0
+    assert door.main(["site", str(target)]) == 0
     return target
 
 
@@ -42,6 +38,19 @@ def test_a_page_fits_its_window_and_is_dark_in_the_dark(browser, folder, name, w
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", paper)[:3])) < 40
     assert failed == []
+    context.close()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_no_page_scrolls_sideways_on_a_phone(browser, folder, script):
+    size = {"width": 390, "height": 844}
+    context = browser.new_context(viewport=size, java_script_enabled=script, offline=True)
+    page, wide = context.new_page(), []
+    for path in folder.glob("*.html"):
+        page.goto(path.as_uri())
+        if page.evaluate("document.documentElement.scrollWidth") > 390:
+            wide.append(path.stem)
+    assert wide == []
     context.close()
 
 
@@ -92,6 +101,7 @@ def test_a_guess_is_judged_by_mouse_and_by_keyboard_and_opens_its_answer(page, f
     page.keyboard.press("Enter")
     forms.nth(1).get_by_text("Not this time").wait_for()
     assert forms.nth(1).locator("input:enabled").count() == 0, "the first guess counts"
+    assert forms.nth(1).locator("label.right input").get_attribute("value") == str(right)
     assert (
         page.evaluate("document.activeElement.role || document.activeElement.getAttribute('role')")
         == "status"
@@ -154,13 +164,30 @@ def test_a_search_forgives_a_typo_and_says_so(page, folder):
     """Who typed "tensr paralelism" found nothing."""
     page.goto((folder / "10b_plan_a_cluster.html").as_uri())
     for asked, note in (
-        ("tensr paralelism", "No page has “tensr paralelism”. These have “tensor parallelism”:"),
+        ("tensr paralelism", "Showing results for: tensor parallelism"),
         (
             "RuntimeError: CUDA tried to share a GPU's 2.00 parallelism tensor",
-            "These come closest:",
+            "No page has all of these words. These come closest:",
         ),
         ("xyzzy", "No page has “xyzzy”. Try a shorter word."),
     ):
         page.locator("#search").fill(asked)
         page.get_by_text(note).wait_for()
-        assert (page.locator("#found a").count() > 0) == ("These" in note)
+        assert (page.locator("#found a").count() > 0) == ("No page has “x" not in note)
+
+
+def test_a_search_lists_few_hits_first_the_one_named_so_and_enter_opens_it(page, folder):
+    """Twenty hits had code or the list of all pages for an excerpt."""
+    page.goto((folder / "00_start_here.html").as_uri())
+    box, found = page.locator("#search"), page.locator("#found a")
+    box.fill("the size of a batch")
+    page.wait_for_function("typeof pages !== 'undefined'")
+    page.evaluate("""pages.push(
+        ["index.html#far", "A", "Other", "a zebra and a stripe"],
+        ["index.html#near", "A", "Other", "first a zebra stripe, then a zebra stripe"],
+        ["index.html#named", "A", "Zebra stripe", "what it is"], ...Array(9).fill(["index.html#more", "B", "C", "a zebra stripe"]))""")
+    box.fill("zebra stripe")
+    places = [link.get_attribute("href").partition("#")[2] for link in found.all()]
+    assert places == ["named", "near", "more", "more", "more", "more"]
+    box.press("Enter")
+    page.wait_for_url("**/index.html#named")

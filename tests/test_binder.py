@@ -1,11 +1,13 @@
 """What Binder reads, checked without building: the same needs as everywhere, pinned, for the CPU, nothing twice."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 from packaging.requirements import Requirement
 
-from course.tools import ROOT, needs
+from course.tools import ROOT, _copies, needs
 from course.tools._install import WHEELS
 
 FOLDER = ROOT / "binder"
@@ -44,7 +46,17 @@ def test_pytorch_is_the_cpu_build_from_its_own_index():
 def test_helpers_are_installed_last_and_bring_nothing():
     lines = (FOLDER / "postBuild").read_text(encoding="utf-8").splitlines()
     commands = [line for line in lines if not line.startswith("#")]
-    assert commands == [
+    assert commands[:2] == [
         "set -e",
         "python -m pip install --no-cache-dir --no-deps -e ./practice_gpus -e .",
     ]
+
+
+def test_a_page_opens_without_the_counts_of_the_author_s_run(tmp_path):
+    """`[3]:` beside a cell says that it has run, and newcomers left it out."""
+    name = "00_start_here.ipynb"
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(ROOT / "notebooks" / name, tmp_path / "notebooks")
+    line = (FOLDER / "postBuild").read_text(encoding="utf-8").splitlines()[-1]
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True)
+    assert (tmp_path / "notebooks" / name).read_bytes() == _copies.content(name)

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from course.tools import _notebooks, lab
+from course.tools import _copies, _notebooks, lab
 from course.tools.execute import environment
 
 BROWSERS = (
@@ -66,6 +66,8 @@ def jupyterlab(root):
     """Start JupyterLab in `root` as `python3 lab.py` does, over a copy of the lessons; give (base, token)."""
     ignored = shutil.ignore_patterns(".ipynb_checkpoints")
     shutil.copytree(_notebooks.FOLDER, root / "notebooks", ignore=ignored)
+    for path in (root / "notebooks").glob("*.ipynb"):
+        path.write_bytes(_copies.content(path.name))
     for name, values in SETTINGS.items():
         file = root / "settings/@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)

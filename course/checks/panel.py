@@ -80,7 +80,8 @@ def framed(state: str, title: str, parts: Iterable[str]) -> str:
     )
     head = f'<div style="font-size:16px;font-weight:bold">{mark}{html.escape(title)}</div>'
     look = show.CARD_LOOK.replace(COLORS["open"], color)
-    return f'<div role="status" class="course-panel" style="{look}">{head}{"".join(parts)}</div>'
+    kind = "course-panel course-right" if state == "right" else "course-panel"
+    return f'<div role="status" class="{kind}" style="{look}">{head}{"".join(parts)}</div>'
 
 
 def _scale_page(scale, color):

@@ -15,6 +15,7 @@ ROW = "course-row"  # the class of radio buttons that stand side by side
 LIVE = "course-live"  # the class of a widget of the course: where it is drawn, it hides the output after it
 STILL = "course-still"  # the class of that output
 CARD = "course-card"  # the class of a question: show.css gives its widget the look of CARD_LOOK
+CHOSEN = "course-chosen"  # the class of one that has an answer: JupyterLab's toolbar counts them
 GOES_ON = (
     "course-goes-on"  # the class of a widget after whose answer Shift+Enter runs the next cell
 )
@@ -129,7 +130,8 @@ def listed(
     )
     page = f"<div><b>{html.escape(label)}</b> {code_in(question)}</div>{items}"
     page += f"<div><i>{html.escape(note or hint)}</i></div>" if note or hint else ""
-    return f'<div class="{CARD}" style="{CARD_LOOK}">{page}</div>', "\n".join(filter(None, lines))
+    kind = CARD if chosen is None else f"{CARD} {CHOSEN}"
+    return f'<div class="{kind}" style="{CARD_LOOK}">{page}</div>', "\n".join(filter(None, lines))
 
 
 def code_in(words: str) -> str:

@@ -120,6 +120,7 @@ def test_the_second_day_shows_what_was_answered_without_a_kernel(scratch, addres
     ):
         assert words in text
     assert "Error displaying widget" not in text and page.evaluate(POOR) == []
+    assert page.locator(".course-done").inner_text() == "1 of 2 guessed, 1 of 2 solved"
     chart = page.locator("[role=graphics-document][aria-label='One bar as long as one second.']")
     assert chart.count() == 1, "the chart is alive and says what it shows"
 
@@ -232,11 +233,17 @@ def test_a_kernel_that_is_gone_says_how_to_go_on_from_any_cell(second_day):
     assert missing >= 2
 
 
-def test_a_page_opens_at_the_cell_where_one_was(second_day, address):
+@pytest.mark.parametrize("known", [True, False], ids=["the same browser", "another one"])
+def test_a_page_opens_at_the_cell_where_one_was(second_day, address, known):
     """Whoever came back had to find their place again, from the top."""
     page = second_day
     place = len(page.evaluate(CELLS)) // 2
     page.evaluate("i => {window.jupyterapp.shell.currentWidget.content.activeCellIndex = i}", place)
+    if not known:
+        place = [i for i, cell in enumerate(page.evaluate(CELLS)) if cell["cell_type"] == "code"][3]
+        page.evaluate(RUN_ONE, place)
+        page.evaluate(SAVE)
+        page.evaluate("() => localStorage.clear()")
     open_lesson(page, address, _notebooks.find(["02"])[0])
     page.wait_for_function(f"({ACTIVE})() === {place}")
     assert page.locator(".jp-Cell.jp-mod-active").bounding_box()["y"] < 768

@@ -1,4 +1,4 @@
-"""After Shift+Enter, what the cell shows is in view from its top: newcomers saw the last choices and no question."""
+"""What a cell shows that was run by hand is in view, from its top: newcomers saw the last choices and no question."""
 
 import nbformat
 import pytest
@@ -14,6 +14,19 @@ TO_THE_END = """() => {
     const code = document.querySelector('.jp-Cell:nth-child(2) .jp-InputArea'), view = document.querySelector('.jp-WindowedPanel-outer');
     view.scrollTop += code.getBoundingClientRect().bottom - view.getBoundingClientRect().bottom;
 }"""
+REVEALS = (
+    "from helpers import plots\n"
+    + ASK
+    + """
+p.choose('choice 1')
+p.reveal('choice 1', figure=(plots.bars({'a': 1}, 'One', 's', size=(7.4, 2.6)), 'One bar.'))"""
+)
+VERDICT = """() => {
+    const all = document.querySelectorAll('.jp-Cell:nth-child(2) .course-panel'), panel = all[all.length - 1];
+    const view = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect();
+    return panel && [panel.getBoundingClientRect().top - view.top, view.bottom - panel.getBoundingClientRect().bottom];
+}"""
+FILL = "words => { window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.source = words }"
 SCROLL = "y => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = y }"
 
 
@@ -62,3 +75,18 @@ def test_neither_run_all_nor_a_person_who_scrolls_is_fought(asking):
     page.mouse.wheel(0, 1500)
     page.wait_for_timeout(2500)
     assert page.evaluate(TOP) < 0, "one has scrolled on"
+
+
+@pytest.mark.parametrize("keys", ["Shift+Enter", "Control+Enter"])
+def test_a_verdict_is_in_view_after_its_cell_was_run_by_hand(asking, keys):
+    """It came below the fold, and newcomers thought that nothing had happened."""
+    page = asking
+    page.evaluate(FILL, REVEALS.replace("range(14)", "range(3)"))
+    page.evaluate(TO_THE_END)
+    page.locator(".jp-Cell:nth-child(2) .jp-InputPrompt").click()
+    page.evaluate(TO_THE_END)
+    page.keyboard.press(keys)
+    page.wait_for_function(VERDICT)
+    page.wait_for_timeout(2500)
+    above, below = page.evaluate(VERDICT)
+    assert above >= 0 and below >= 0

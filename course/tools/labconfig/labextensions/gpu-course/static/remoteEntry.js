@@ -1,17 +1,19 @@
-// Opens a notebook at the cell where one was, in this browser, and not at its top; shows that a cell is running; keeps the
-// top of what it shows in view; closes the list of files the first time, because it takes a quarter of a small screen from
-// the page. Written by hand in the form in which JupyterLab loads extensions, so that nothing has to be built.
+// Opens a notebook at the cell where one was, and not at its top; says in its toolbar how much is done; shows that a cell is
+// running; keeps what it shows in view; closes the list of files the first time, because it takes a quarter of a small screen
+// from the page. Written by hand in the form in which JupyterLab loads extensions, so that nothing has to be built.
 async function follow(panel) {
     const notebook = panel && panel.content;
     if (!notebook || !notebook.activeCellChanged || !panel.context || notebook.coursePlace) return;
     notebook.coursePlace = `course-place:${panel.context.path}`;
     await panel.context.ready;
     showWaits(notebook);
+    showDone(panel);
     let active = notebook.activeCell;
     notebook.activeCellChanged.connect((_, cell) => { [notebook.courseBefore, active] = [active, cell]; });
     await panel.revealed;
     const last = localStorage.getItem(notebook.coursePlace);
-    const index = notebook.widgets.findIndex(cell => cell.model.id === last);
+    const known = notebook.widgets.findIndex(cell => cell.model.id === last);
+    const index = known < 0 ? lastRun(notebook.widgets) : known;
     if (index > 0) {
         notebook.activeCellIndex = index;
         await notebook.scrollToCell(notebook.widgets[index], 'center');
@@ -19,6 +21,40 @@ async function follow(panel) {
     notebook.activeCellChanged.connect((_, cell) => {
         if (cell) localStorage.setItem(notebook.coursePlace, cell.model.id);
     });
+}
+
+// The place of the cell that was run last, for a browser that doesn't know where one was; 0 once the page has been run through.
+function lastRun(cells) {
+    const counts = cells.map(cell => (cell.model.type === 'code' && cell.model.executionCount) || 0);
+    const last = counts.indexOf(Math.max(...counts));
+    const open = cells.findIndex((cell, place) => place > last && cell.model.type === 'code');
+    return open < 0 ? 0 : last;
+}
+
+// In the toolbar stands how many of the page's questions are guessed and how many exercises solved, as its outputs have it:
+// without a kernel, too.
+function showDone(panel) {
+    const sign = Object.assign(document.createElement('span'), {className: 'course-done'});
+    panel.toolbar.node.querySelector('.jp-Toolbar-spacer').append(sign);
+    let waiting;
+    const update = () => { sign.textContent = done(panel.content.widgets.map(cell => cell.model)); };
+    panel.content.model.contentChanged.connect(() => {
+        clearTimeout(waiting);
+        waiting = setTimeout(() => panel.isDisposed || update(), 300);
+    });
+    update();
+}
+
+function done(cells) {
+    const code = cells.filter(cell => cell.type === 'code').map(cell => cell.toJSON());
+    const shown = cell => cell.outputs.map(({data}) => [data?.['text/html'] || ''].flat().join('')).join('');
+    const found = (text, words) => (text.match(words) || []).length;
+    const count = (asks, answered) => code.map(cell => {
+        const all = found([cell.source].flat().join(''), asks);
+        return [Math.min(all, found(shown(cell), answered)), all];
+    }).reduce((sum, each) => [sum[0] + each[0], sum[1] + each[1]], [0, 0]);
+    const parts = {guessed: count(/\bpredict\(/g, /course-chosen/g), solved: count(/\.check\(/g, /course-right/g)};
+    return Object.entries(parts).filter(([, [, all]]) => all).map(([word, [n, all]]) => `${n} of ${all} ${word}`).join(', ');
 }
 
 // Below the code of a cell that takes more than a second stands for how long it has been running; from the tenth second on
@@ -57,47 +93,48 @@ function tell(sign, seconds, took) {
     else bar.removeAttribute('value');
 }
 
-// JupyterLab keeps the next cell in view, so that what one asked for could grow out of view at the top. Of the cell that was
-// run last by hand, the first thing of the course is brought back to the top, once, unless one has done something since.
+// JupyterLab keeps the next cell in view, so that what one asked for could grow out of view. Of the cell that was run last by
+// hand, the things of the course are kept in view while it runs and until they are drawn, unless one does something meanwhile.
 const BY_HAND = /^notebook:run-cell(-and-select-next|-and-insert-below)?$/;
 const SHOWN = '.course-live, .course-card, .course-panel, .course-figure, .vega-embed';
 const SETTLES = 3000; // milliseconds in which widgets and charts are drawn after their cell has ended
 
-function keepTops(app) {
+function keepInView(app) {
     let acts = 0;
     for (const act of ['wheel', 'touchmove', 'pointerdown', 'keydown']) {
         window.addEventListener(act, () => { acts += 1; }, {capture: true, passive: true});
     }
-    app.commands.commandExecuted.connect(async (_, {id, result}) => {
+    app.commands.commandExecuted.connect((_, {id, result}) => {
         const notebook = app.shell.currentWidget && app.shell.currentWidget.content;
         if (!BY_HAND.test(id) || !notebook || !notebook.coursePlace) return;
         const cell = id === 'notebook:run-cell' ? notebook.activeCell : notebook.courseBefore;
         const before = acts;
-        await Promise.resolve(result).catch(() => {});
-        const end = performance.now() + SETTLES;
+        let end = Infinity;
+        Promise.resolve(result).catch(() => {}).then(() => { end = performance.now() + SETTLES; });
         const timer = setInterval(() => {
             const over = !cell || cell.isDisposed || acts !== before || performance.now() > end;
-            if (over || showTop(notebook, cell)) clearInterval(timer);
+            if (over) clearInterval(timer);
+            else bringIntoView(notebook.outerNode, cell);
         }, 100);
     });
 }
 
-// Scrolls, at once, to the first thing of the course in a cell's outputs if its top is above the view; true if it was.
-function showTop(notebook, cell) {
+// Scrolls, at once, so far that all things of the course in a cell's outputs can be seen, or what fits from the first one on.
+function bringIntoView(view, cell) {
     const outputs = [...cell.node.querySelectorAll('.jp-OutputArea-child')];
-    const shown = outputs.find(each => each.offsetHeight && each.querySelector(SHOWN));
-    const view = notebook.outerNode;
-    const above = shown ? view.getBoundingClientRect().top - shown.getBoundingClientRect().top : 0;
-    if (above > 0) view.scrollTop -= above + 8;
-    return above > 0;
+    const boxes = outputs.filter(each => each.offsetHeight && each.querySelector(SHOWN)).map(each => each.getBoundingClientRect());
+    if (!boxes.length) return;
+    const around = view.getBoundingClientRect();
+    const top = boxes[0].top - around.top - 8, bottom = boxes[boxes.length - 1].bottom - around.bottom + 8;
+    if (top < -8 || bottom > 8) view.scrollTop += top < -8 ? top : Math.min(top, bottom);
 }
 
 const plugin = {
     id: 'gpu-course:place',
-    description: 'Opens a page at the cell where one was, shows that a cell is running, gives the page the width',
+    description: 'Opens a page at the cell where one was, says what is done, shows that a cell is running, gives the page the width',
     autoStart: true,
     activate: app => {
-        keepTops(app);
+        keepInView(app);
         app.shell.currentChanged.connect((_, change) => follow(change.newValue));
         app.restored.then(() => {
             follow(app.shell.currentWidget);

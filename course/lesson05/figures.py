@@ -11,7 +11,7 @@ from course import measurements, photos
 from course.checks.core import chosen
 from course.lesson05 import lora
 from course.lesson05.exercises import accumulate, accumulation
-from course.lesson05.memory import by_part, draw_step, in_total, point_at
+from course.lesson05.memory import PASSING_GRAY, by_part, draw_step, in_total, point_at
 from helpers import plots
 from helpers.memory import MIB
 from helpers.training import train_step
@@ -56,7 +56,7 @@ def first_picture():
     figure, axes = plots.new_figure(
         title, "from the start of the step to its end", "MiB in use", (7.4, 3)
     )
-    axes.fill_between(range(len(totals)), totals, color=plots.WAIT + "66", step="pre")
+    axes.fill_between(range(len(totals)), totals, color=PASSING_GRAY, step="pre")
     axes.set(xlim=(0, len(totals) - 1), ylim=(0, HIGHEST), xticks=[])
     axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     network, images = max(sizes["parameters"]), max(sizes["batch"])

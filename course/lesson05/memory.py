@@ -14,6 +14,7 @@ from helpers.memory import MIB
 
 GROUND = ("parameters", "optimizer", "batch", "gradients", "activations")  # from the ground up
 PASSING = "temporary"  # on top of them: gradients of activations, and the optimizer's workspace
+PASSING_GRAY = "#B0B6BF"  # seen on white and, its lightness inverted, on black
 PLACES = ("forward", "backward", "step")
 
 
@@ -144,17 +145,18 @@ def draw_step(
     figure, axes = plots.new_figure(title, "", "MiB in use", (7.4, 3.4))
     colors = [plots.MEMORY[part] for part in GROUND]
     moments = range(len(places))  # each with the most since the moment before
-    colors.append(plots.RULE)
-    axes.stackplot(moments, *sizes.values(), colors=colors, step="pre")
+    colors.append(PASSING_GRAY)
+    look = {"edgecolor": plots.CARD, "linewidth": 0.6}  # tells the bands apart in a dark theme, too
+    axes.stackplot(moments, *sizes.values(), colors=colors, step="pre", **look)
     axes.step(moments, totals, color=plots.INK, linewidth=1)
     axes.set_xlim(0, len(places) - 1)
     axes.set_ylim(0, max(highest, 1.25 * peak))
     axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     firsts = [places.index(place) - 1 for place in PLACES]
     axes.set_xticks(firsts, PLACES, ha="left")
-    for first in firsts:
-        axes.axvline(first, color=plots.WAIT, linewidth=0.8)
-    _name_bands(axes, sizes)
+    heights = [totals[first] for first in firsts]  # no higher: words stand above the mountain
+    axes.vlines(firsts, 0, heights, color=plots.INK, linewidth=0.8, linestyle=(0, (2, 2)))
+    _name_bands(axes, sizes, firsts[1])
     top = totals.index(peak)
     words = _sum_at(sizes, top)
     axes.set_xlabel(f"at the peak: {words}", loc="left")
@@ -183,8 +185,8 @@ def point_at(axes: Any, words: str, place: tuple[float, float], offset: Any, sid
     plots.note(axes, words, place, offset, ha=side, va="baseline", arrowprops=arrow)
 
 
-def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
-    """Write the parts' names: activations inside their hill, the others at the right end of bands that are thick enough."""
+def _name_bands(axes: Any, sizes: dict[str, list[float]], backward: int) -> None:
+    """Write the parts' names at the right end of bands that are thick enough; activations in their hill, before `backward`."""
     bottom = 0.0
     for part in GROUND[:-1]:
         size = sizes[part][-1]
@@ -194,9 +196,10 @@ def _name_bands(axes: Any, sizes: dict[str, list[float]]) -> None:
     hill = sizes["activations"]
     top = hill.index(max(hill))
     below = sum(sizes[part][top] for part in GROUND[:-1])
-    place = (top, below + 0.4 * hill[top])
+    place = (min(top, backward), below + 0.4 * hill[top])
     if hill[top] > 0.06 * axes.get_ylim()[1]:
-        plots.note(axes, "activations", place, (0, 0), va="baseline", path_effects=[])
+        look = {"ha": "right", "va": "baseline", "path_effects": []}
+        plots.note(axes, "activations", place, (-6, 0), **look)
 
 
 def source_line(frames: Sequence[dict[str, Any]]) -> str:

@@ -261,7 +261,8 @@ def lesson_map() -> None:
         else:
             rows = "".join(f"<div>{item}</div>" for item, _ in items)
             columns.append(f'<td style="text-align:left;vertical-align:top">{head}{rows}</td>')
-    show.page(f"<table><tr>{''.join(columns)}</tr></table>{below}", "\n".join(lines))
+    table = f'<table style="font-size:14px;line-height:1.7"><tr>{"".join(columns)}</tr></table>'
+    show.page(table + below, "\n".join(lines))
 
 
 def _of_page(page, keys, done):

@@ -4,6 +4,7 @@ import argparse
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -97,12 +98,12 @@ def launches(repository: str, file: str) -> dict:
 def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     """Return the notebook with its derived parts fresh: links and set-up lines; everything else stays."""
     first = notebook.cells[0]
-    lessons = [(f"{each.number} {each.title}", each.file) for each in course.NOTEBOOKS]
-    kept = [(name.replace(" ", "&nbsp;"), to) for name, to in lessons]  # whole on one line
-    links = [f"**{name}**" if to == file else f"[{name}]({to})" for name, to in kept]
+    links = "\n\n".join(
+        f"**{name}:** {links_to(pages, file)}" for name, pages in course.blocks().items()
+    )
     opens = [f"[{name}]({to})" for name, to in launches(repository, file).items()]
     way = f"Open this lesson without installing anything: {' · '.join(opens)}"
-    words = f"{' · '.join(links)}\n\n{LATER if repository.startswith(UNKNOWN) else way}"
+    words = f"{links}\n\n{LATER if repository.startswith(UNKNOWN) else way}"
     folded = f"<details><summary>All lessons</summary>\n\n{words}\n\n</details>"
     block = f"{OPEN}\n{folded}\n{CLOSE}"
     if OPEN not in first.source:  # a new notebook: below its title
@@ -112,6 +113,14 @@ def stamp_notebook(notebook: Any, repository: str, file: str) -> Any:
     for code in [cell for cell in notebook.cells if cell.cell_type == "code"][:1]:
         code.source = (setup_lines(repository) + SETUP.sub("", code.source, count=1)).rstrip("\n")
     return notebook
+
+
+def links_to(pages: Iterable[course.Lesson], file: str) -> str:
+    """Return links to `pages`, each whole on one line; the page in `file` itself is no link."""
+    titles = {page.file: f"{page.number} {page.title}".replace(" ", "&nbsp;") for page in pages}
+    return "&nbsp;· ".join(
+        f"**{title}**" if to == file else f"[{title}]({to})" for to, title in titles.items()
+    )
 
 
 def start(repository: str) -> str:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from course import photos
 from course.lesson02 import exercises as lesson02
 from course.lesson02 import figures as figures02
 from course.show import figures
@@ -20,6 +21,21 @@ def test_the_map_shows_each_tensor_in_its_memory():
     assert two.get_suptitle() == "x on cpu, y on cuda:0"
     assert three.get_suptitle() == "2 on cpu, 1 on cuda:0"
     assert "on cpu: shape, zeros; on cuda:0: y." in words
+
+
+def test_the_learners_own_k_means_paints_once_it_is_right(monkeypatch):
+    """The poster is the learner's work only where it is; a wrong answer still leaves one to look at."""
+    shown = []
+    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
+    photo = photos.sample("coffee")[:, ::4, ::4]
+    with practice_gpus(1):
+        for answer in (lesson02.kmeans_anywhere, lambda points, k: None):
+            figures02.show_poster(answer, photo, 3)
+    yours, ours = (words for _, words in shown)
+    assert "by your k-means on cuda:0" in yours and "by our k-means" in ours
+    for figure, _ in shown:
+        poster = figure.axes[1].images[0].get_array().reshape(-1, 3)
+        assert len({tuple(pixel) for pixel in poster.tolist()}) == 3
 
 
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):

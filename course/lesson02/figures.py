@@ -1,8 +1,8 @@
 """The figures of lesson 02: where tensors live, copies by size, and when the CPU wins."""
 
-from types import SimpleNamespace
+import torch
 
-from course import measurements
+from course import measurements, photos
 from course.checks.core import CORRECT
 from course.lesson02 import exercises
 from course.measurements import gpu_code
@@ -16,12 +16,43 @@ WEIGHTS = 128 * 4096**2  # of the network that meets one input
 
 
 def first_picture():
-    """(Figure, alt): two tensors in two memories, and the link that their sum would have to cross."""
-    homes = {"x": SimpleNamespace(device="cuda:0"), "y": SimpleNamespace(device="cpu")}
-    figure, words = draw_homes(homes, "x + y fails: x and y are in two memories")
-    look = {"ha": "center", "va": "center", "fontsize": 15, "weight": "bold"}
-    figure.axes[0].text(4.72, 1.5, "✗", color=plots.TROUBLE, **look)
-    return figure, f"{words} x + y fails."
+    """(Figure, alt): a photo, and the same photo in two, four and eight colors that k-means chose."""
+    photo = photos.sample("coffee")
+    drawn = {"the photo": photo}
+    for k in (2, 4, 8):
+        centers, _ = exercises.kmeans_anywhere(photo.flatten(1).T / 255, k)
+        drawn[f"{k} colors"] = _painted(photo, centers)
+    title = "K-means paints a photo with two, four or eight colors"
+    return _in_a_row(drawn, title), f"{title}: a cup of coffee, as a photo and as three posters."
+
+
+def show_poster(kmeans, photo, k):
+    """Show `photo` in the `k` colors that `kmeans` finds on the GPU; the course's stands in until yours is right."""
+    right = exercises.repair.outcome(kmeans).status == CORRECT
+    points = (photo.flatten(1).T / 255).to("cuda")
+    centers, _ = (kmeans if right else exercises.kmeans_anywhere)(points, k)
+    whose = "your" if right else "our"
+    title = f"{k} colors, found by {whose} k-means on {points.device}"
+    drawn = {"the photo": photo, "the poster": _painted(photo, centers)}
+    figures.show(_in_a_row(drawn, title), f"{title}: the photo, and beside it the poster.")
+
+
+def _painted(photo, centers):
+    """Return `photo` with each pixel in the nearest of the colors `centers`, a NumPy array [k, 3] from 0 to 1."""
+    colors = torch.from_numpy(centers)
+    nearest = torch.cdist(photo.flatten(1).T / 255, colors).argmin(1)
+    return (255 * colors[nearest].T).reshape(photo.shape).byte()
+
+
+def _in_a_row(drawn, title):
+    """A Figure of images {words: uint8 [3, h, w]}, side by side."""
+    figure, axes = plots.panels(title, 1, len(drawn), (1.85 * len(drawn), 2.4))
+    for place, (words, image) in zip(axes, drawn.items(), strict=True):
+        place.imshow(image.permute(1, 2, 0).numpy())
+        place.set_axis_off()
+        look = {"va": "top", "fontsize": 9, "color": plots.INK}
+        place.text(0, -0.05, words, transform=place.transAxes, **look)
+    return figure
 
 
 def first_picture_b():
@@ -85,6 +116,11 @@ def draw_homes(values, title=""):
     return figure, f"Two memories, joined by a thin link. {'; '.join(lists)}."
 
 
+def show_homes(**tensors):
+    """Show in whose memory each of `tensors` is."""
+    figures.show(*draw_homes(tensors))
+
+
 def _draw_home(axes, left, rows, device, names):
     """Draw one memory as a frame, and the names of what it holds inside."""
     from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -105,7 +141,9 @@ def _draw_home(axes, left, rows, device, names):
 
 def compare_homes(a, b):
     """Return what `reveal` takes: which of `a` and `b` is on the GPU, why, and both in their homes."""
-    because = "A tensor's .to returns a copy, or the tensor itself if it's there already. Nothing kept b's copy. Only a model moves itself: that's lesson 03."
+    because = (
+        "Each call returned a copy on the GPU. Nothing kept b's, and b itself stays where it was."
+    )
     figure = draw_homes({"a": a, "b": b}, "Only a kept its copy")
     return {"actual": "only a", "because": because, "figure": figure}
 
@@ -119,7 +157,7 @@ def compare_new(c, new):
 
 FAILS = (  # for `reveal`
     "torch.cdist",
-    "copy_ crosses devices silently, because you named both ends. cdist is the first to compute with two tensors from two devices. "
+    "linspace makes the grays on the CPU, which is allowed. cdist is the first to compute with two tensors from two devices. "
     "It's the first error in other words: X1 is points, X2 is centers.",
 )
 

@@ -101,25 +101,29 @@ def seen(network, photo, *asked, file=None):
         Path(file).write_bytes(figures.png(figure))
 
 
-def next_step(network, adam):
-    """Return what `reveal` takes: what `adam` does after `network` has moved, why, and where each is."""
-    weight = next(network.parameters())
-    lines = [f"average on {adam.state[weight]['exp_avg'].device}, weight on {weight.device}"]
+def next_step(layer, adam):
+    """Return what `reveal` takes: what `adam` does after `layer` has moved, why, and where each is."""
+    average = adam.state[layer.weight]["exp_avg"].device
+    lines = [f"average on {average}, weight on {layer.weight.device}"]
     try:
         adam.step()
     except RuntimeError as error:
         lines.insert(0, str(error))
-    because = (
-        "Adam still holds the right parameters: they're the same Python objects. But network.to doesn't know the two running averages that Adam keeps for each.\n"
-        "Move before Adam's first step. The safe habit: build, move, then build Adam."
-    )
+    because = "Adam still holds the right parameters: they're the same Python objects. But layer.to doesn't know the two averages of each."
     return {"actual": "raise an error", "because": because, "lines": lines}
 
 
-STAYED = (  # for `reveal`
-    ".to moves only what is registered: parameters, modules that are attributes, and buffers, tensors that belong to the module but aren't trained.\n"
-    "parameters() and state_dict() miss the rest, too: that head is never trained and never saved. nn.ModuleList registers a list of layers, register_buffer a tensor."
-)
+def what_stayed(model, x):
+    """Return what `reveal` takes: which tensors of `model` are still on the CPU, why, and what it answers to `x`."""
+    normalize, network = model
+    held = {"the buffers": next(network.buffers()), "mean and std": normalize.mean}
+    stayed = [name for name, tensor in held.items() if tensor.device.type == "cpu"]
+    try:
+        told = f"model(x) is on {model(x).device}"
+    except RuntimeError as error:
+        told = str(error)
+    because = "Both are plain attributes, so PyTorch doesn't list them. It wouldn't save them either: state_dict() lacks them, too."
+    return {"actual": ", ".join(stayed) or "nothing", "because": because, "lines": [told]}
 
 
 def _of_nvidia():

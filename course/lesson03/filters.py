@@ -15,6 +15,7 @@ FILTERS = {"edges": 15, "yellow": 18}  # of the first layer's 32
 SIDE = 64  # pixels of the photo that is looked at; the map has half as many
 SHOWN = 256  # pixels of each on the page
 COLORS = ("red", "green", "blue")
+STRONG = 0.35  # of a filter's largest weight: what is smaller is drawn pale
 ROW = 3.7  # of a color's weights: three rows and its name
 AT = (5, 9)  # column and row that are pointed at first
 
@@ -51,7 +52,12 @@ def _spec(small, maps, weights):
     ]
     names = list(maps)
     table = vega.csv("u,v,p,q", rows)
-    table["transform"] = vega.calculate(value=f"wanted == '{names[0]}' ? datum.p : datum.q")
+    chosen = f"wanted == '{names[0]}'"
+    highest, other = (f"{_highest(each):.2f}" for each in maps.values())
+    table["transform"] = vega.calculate(
+        value=f"{chosen} ? datum.p : datum.q",
+        shade=f"{chosen} ? datum.p / {highest} : datum.q / {other}",
+    )
     colors = ["#" + bytes(pixel).hex() for pixel in small.permute(1, 2, 0).reshape(-1, 3).tolist()]
     pick = {
         "name": "wanted",
@@ -71,6 +77,11 @@ def _spec(small, maps, weights):
         "spacing": 24,
         "config": {"axis": {"grid": False}, "view": {"stroke": None}},
     }
+
+
+def _highest(feature_map):
+    """What is drawn white in a map, and its opposite black; all but a few pixels lie between."""
+    return feature_map.abs().quantile(0.99).item()
 
 
 def _axis(field, side, down=False):
@@ -149,7 +160,10 @@ def _patch(colors):
 def _weights(weights):
     """The 27 weights of the chosen filter, nine for each color, darker the larger they are."""
     rows = [
-        (f, column, channel * ROW + row + 0.7, f"{each[channel, row, column]:.2f}")
+        (
+            *(f, column, channel * ROW + row + 0.7, f"{each[channel, row, column]:.2f}"),
+            f"{(each[channel, row, column] / each.abs().max()).abs():.2f}",
+        )
         for f, each in enumerate(weights.values())
         for channel in range(3)
         for row in range(3)
@@ -160,14 +174,15 @@ def _weights(weights):
     ends = {"x2": {"field": "a"}, "y2": {"field": "b"}}
     names = [{"u": 0, "v": ROW * i + 0.3, "name": f"× {each}"} for i, each in enumerate(COLORS)]
     shade = {"field": "size", "type": "quantitative", "legend": None}
-    shade["scale"] = {"domain": [0, 4], "range": [0.04, 0.6]}
+    shade["scale"] = {"domain": [0, 1], "range": [0, 0.5]}
     text = {"type": "text", "fontSize": 11}
+    pale = {"condition": {"test": f"datum.size > {STRONG}", "value": 1}, "value": 0.45}
     middle = {"x": _axis("p", 3), "y": _axis("q", 3 * ROW, down=True)}
     return {
         "title": {"text": "27 weights", "fontSize": 13},
         "layer": [
             {
-                **vega.csv("f,u,v,w", rows),
+                **vega.csv("f,u,v,w,size", rows),
                 "transform": [
                     {"filter": f"datum.f == {chosen}"},
                     *vega.calculate(
@@ -175,7 +190,6 @@ def _weights(weights):
                         b="datum.v + 0.95",
                         p="datum.u + 0.5",
                         q="datum.v + 0.5",
-                        size="abs(datum.w)",
                         told="format(datum.w, '.2f')",
                     ),
                 ],
@@ -184,7 +198,10 @@ def _weights(weights):
                         "mark": {"type": "rect", "color": plots.WAIT},
                         "encoding": {**place, **ends, "opacity": shade},
                     },
-                    {"mark": text, "encoding": {**middle, "text": {"field": "told"}}},
+                    {
+                        "mark": text,
+                        "encoding": {**middle, "text": {"field": "told"}, "opacity": pale},
+                    },
                 ],
             },
             {
@@ -210,13 +227,13 @@ def _map(table):
         "y2": {"field": "b"},
     }
     shade = {
-        "field": "value",
+        "field": "shade",
         "type": "quantitative",
-        "scale": {"scheme": "greys", "reverse": True},
+        "scale": {"domain": [-1, 0, 1], "range": ["#000", "#808080", "#FFF"], "clamp": True},
         "legend": None,
     }
     mine = [{"filter": {"param": "pointed", "empty": False}}]
-    told = "'sum of 27 products: ' + format(datum.value, '.2f')"
+    told = "['sum of 27 products: ' + format(datum.value, '.2f'), 'black: negative, gray: 0, white: positive']"
     return {
         **table,
         "transform": [*table["transform"], *ends],
@@ -262,15 +279,19 @@ def _still(small, edges, weights):
     u, v = AT
     patch = small[:, 2 * v : 2 * v + 3, 2 * u : 2 * u + 3]
     pictures = (small.permute(1, 2, 0), patch.permute(1, 2, 0), weights.reshape(9, 3).abs(), edges)
-    names = ("the photo", "nine pixels", "27 weights", "the feature map: edges")
+    signs = "the feature map: edges\nblack: negative, gray: 0, white: positive"
+    names = ("the photo", "nine pixels", "27 weights", signs)
+    top = _highest(edges)
+    gray = {"cmap": "gray", "vmin": -top, "vmax": top}
+    shades = ({}, {}, {"cmap": "gray", "vmin": 0, "vmax": 8}, gray)
     frame = {"fill": False, "edgecolor": plots.INK, "linewidth": 2}
-    for place, picture, name in zip(axes, pictures, names, strict=True):
-        shades = {"cmap": "Greys", "vmax": 8} if name == "27 weights" else {"cmap": "gray"}
-        place.imshow(picture.numpy(), interpolation="nearest", **shades)
+    for place, picture, name, shade in zip(axes, pictures, names, shades, strict=True):
+        place.imshow(picture.numpy(), interpolation="nearest", **shade)
         place.set_axis_off()
         place.text(0, -0.05, name, transform=place.transAxes, va="top", fontsize=9, color=plots.INK)
     for i, weight in enumerate(weights.flatten().tolist()):
-        axes[2].text(i % 3, i // 3, f"{weight:.1f}", ha="center", va="center", fontsize=7.5)
+        look = {"alpha": 1 if abs(weight) > STRONG * weights.abs().max() else 0.45, "fontsize": 7.5}
+        axes[2].text(i % 3, i // 3, f"{weight:.1f}", ha="center", va="center", **look)
     axes[0].add_patch(Rectangle((2 * u - 0.5, 2 * v - 0.5), 3, 3, **frame))
     axes[3].add_patch(Rectangle((u - 0.5, v - 0.5), 1, 1, **frame))
     return figure

@@ -55,12 +55,14 @@ def _draw_photo(axes, image, size):
 
 
 def _renamed(title, images, before, after, inverted, size=7.4):
-    """Return (Figure, alternative text) of up to six photos: the old name above in quotes, `after` (text, right) below.
+    """Return (Figure, alternative text) of up to six photos: the old name, where there is one, above in quotes, `after` (text, right) below.
 
     Where `right` is None, nothing is judged. A photo that is `inverted` is marked so. `size` is the figure's width in inches.
     """
     wide = (size - 0.3) / len(images)  # inches of a photo
-    figure, row = plots.panels(title, 1, len(images), (size, wide + 1.05), squeeze=False)
+    figure, row = plots.panels(
+        title, 1, len(images), (size, wide + (1.05 if any(before) else 0.75)), squeeze=False
+    )
     figures.colorful(figure).get_layout_engine().set(
         w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1)
     )
@@ -68,11 +70,11 @@ def _renamed(title, images, before, after, inverted, size=7.4):
     shown = zip(row[0], images, before, after, inverted, strict=True)
     for axes, image, old, (new, right), negative in shown:
         _draw_photo(axes, image, min(photos.SIZE, round(wide * plots.PIXELS)))
-        axes.set_title(f"“{textwrap.fill(old, 14)}”", fontsize=10, color=plots.INK)
+        axes.set_title(f"“{textwrap.fill(old, 14)}”" if old else "", fontsize=10, color=plots.INK)
         mark, color = _JUDGED[right]
         style = {"fontsize": 11, "color": color, "ha": "center", "va": "top", "weight": "bold"}
         axes.text(0.5, -0.05, f"{mark}{new}", transform=axes.transAxes, **style)
-        said.append(f"{old}, now {new}" if right is not None else f"{new}: {old}")
+        said.append(f"{old}, now {new}" if old else new)
         if negative:
             ground = {"facecolor": plots.INK, "edgecolor": "none", "pad": 2}
             label = {"fontsize": 9, "color": plots.CARD, "bbox": ground, "va": "bottom"}
@@ -86,28 +88,24 @@ def _renamed(title, images, before, after, inverted, size=7.4):
     return figure, f"Photos. {title}. {lead}{'; '.join(said)}."
 
 
-def first_names(network, data):
-    """Show up to six images of `data`, of each class as many, and the ImageNet name that `network` gives them."""
-    each = max(1, 6 // len(data.classes))
+def first_look(train, test):
+    """Show up to six images of `test`, of each class as many, and how many there are to train and to test on."""
+    each = max(1, 6 // len(test.classes))
     chosen: list[int] = []
-    for label in range(min(6, len(data.classes))):
-        places = (data.labels == label).nonzero()[:, 0].tolist()
+    for label in range(min(6, len(test.classes))):
+        places = (test.labels == label).nonzero()[:, 0].tolist()
         chosen += sorted({places[len(places) * (2 * k + 1) // (2 * each)] for k in range(each)})
-    device = next(network.parameters()).device
-    with torch.inference_mode():
-        names = _imagenet(network(photos.prepare(data.images[chosen].to(device))))
-    told = [(data.classes[data.labels[i]], None) for i in chosen]
-    title = "None of these has its own name among the network's 1,000"
-    if data.classes != photos.STAND_INS:
-        title = "Your photos, and the likeliest of the network's 1,000 names"
-    inverted = [i in data.inverted for i in chosen]
-    figures.show(*_renamed(title, data.images[chosen], names, told, inverted))
+    told = [(test.classes[test.labels[i]], None) for i in chosen]
+    title = f"{len(chosen)} of the {len(test)} test images; the head trains on {len(train)} others"
+    inverted = [i in test.inverted for i in chosen]
+    figures.show(*_renamed(title, test.images[chosen], [""] * len(chosen), told, inverted))
 
 
 SURE = ("under 40%", "40 to 90%", "over 90%")
 WHY_NOT = (
-    "The new head can say neither “cat” nor “none of these”: softmax turns its scores into percentages that add up to "
-    "100%, shared among your classes alone. They say which class fits best, not whether any fits at all."
+    "The new head can only choose among your classes. Softmax turns its scores into percentages that add up to 100%, "
+    "so there's no “cat”, and no “none of these”. A high percentage isn't knowledge: it says which class fits best, not "
+    "whether any fits at all."
 )
 
 
@@ -175,9 +173,8 @@ def _verdicts(images, names, chances, test):
 
 
 NO_ERROR = (
-    "No error, no warning. In training mode, batch norm rescales by the mean and spread of the batch at hand, so the head "
-    "gets features that it never learned from. Each batch also shifts the stored mean and spread, which batch norm uses "
-    "after eval(): your later tests change, too."
+    "In training mode, batch norm uses the mean and spread of the batch at hand, so an image's answer depends on its "
+    "neighbors, and the head gets features that it never learned from. No error, no warning."
 )
 RIGHT = ("as many as with it", "fewer, but most", "fewer than half")
 
@@ -188,7 +185,8 @@ def compare_modes(network, head, test):
     wrong, right = ((each == test.labels).sum().item() for each in (forgot, tested))
     actual = RIGHT[(wrong < right) + (2 * wrong < right)]
     times, commonest = (each.item() for each in forgot.bincount().max(0))
-    told = f"Without eval(), {wrong} of {len(test)} are right; guessing gives about {len(test) / len(test.classes):.0f}. "
+    chance = f"chance alone would get about {len(test) / len(test.classes):.0f}"
+    told = f"Without eval(), {wrong} of {len(test)} are right; with {len(test.classes)} classes, {chance}. "
     told += f"It says {test.classes[commonest]} {times} times. {NO_ERROR}"
     return {"actual": actual, "because": told, "figure": _modes(test, tested, forgot)}
 
@@ -225,18 +223,6 @@ def _draw_tile(axes, image, x, y, right):
     if not right:
         look = {"fontsize": 16, "color": plots.TROUBLE, "ha": "center", "va": "center"}
         axes.text(x + 0.5, y + 0.5, "✗", **look)
-
-
-HELD = ("the gradient", "zero", "twice the gradient")
-
-
-def compare_passes(once, twice):
-    """Return what `reveal` takes: what `.grad` of a head's first weight held after one pass and after another."""
-    digits = next((d for d in range(4, 8) if round(twice, d) == round(2 * round(once, d), d)), 7)
-    first, second = (f"{value:.{digits}f}".replace("-", "−") for value in (once, twice))
-    told = f"For the first weight: {first}, then {second}. backward() adds to what .grad holds. Without "
-    told += "zero_grad(), each step would also follow the gradients of all earlier batches."
-    return {"actual": HELD[2] if abs(twice - 2 * once) < 1e-5 else HELD[0], "because": told}
 
 
 def first_picture_b():

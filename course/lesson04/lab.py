@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from course import photos
 from course.measurements import measure
 from helpers import devices
-from helpers.training import train_step
 
 
 def _network(data: photos.Photos, device: torch.device | str):
@@ -37,17 +36,6 @@ def new_head(classes: int) -> nn.Module:
     """Return the head of page 04, with the same random weights each time: [n, 1280] to [n, classes]."""
     torch.manual_seed(0)
     return nn.Linear(1280, classes)
-
-
-def right_by_color(train: photos.Photos, test: photos.Photos) -> int:
-    """Return how many images of `test` a head gets right that sees an image's mean red, green and blue, and no more."""
-    seen, asked = (data.images.float().mean((2, 3)) / 255 for data in (train, test))
-    torch.manual_seed(0)
-    head = nn.Linear(3, len(train.classes))
-    optimizer = torch.optim.Adam(head.parameters(), lr=0.05)
-    for _ in range(600):  # as many as it needs to get all the training images right
-        train_step(head, seen, train.labels, optimizer)
-    return int((head(asked).argmax(1) == test.labels).sum())
 
 
 def answers(network: nn.Module, head: nn.Module, data: photos.Photos, training: bool):

@@ -87,3 +87,28 @@ def test_an_epoch_without_a_leak_ends_at_zero():
         chart = history.chart(torch.cuda.memory._snapshot())
         torch.cuda.memory._record_memory_history(enabled=None)
     assert chart.alt.startswith("1 MiB on top of the model at the peak, 0 MiB at the end")
+
+
+def test_the_exercise_shows_no_second_picture_of_the_same_leak(monkeypatch):
+    """The same staircase twice tells a learner nothing; the first change does."""
+
+    def leaky(model, batches):
+        return [model(rows.to("cuda")) for rows, _ in batches]
+
+    def unchanged(model, batches):
+        return [model(rows.to("cuda")) for rows, _ in batches]
+
+    @torch.inference_mode()
+    def tidy(model, batches):
+        return [model(rows.to("cuda")) for rows, _ in batches]
+
+    def make_model():
+        return nn.Linear(1024, 10).to("cuda")
+
+    shown = []
+    monkeypatch.setattr(history.vega.Chart, "show", lambda chart: shown.append(chart.alt))
+    with practice_gpus(1):
+        history.watch(unchanged, make_model, before=leaky)
+        assert not shown
+        history.watch(tidy, make_model, before=leaky)
+        assert len(shown) == 1

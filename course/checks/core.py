@@ -322,17 +322,18 @@ def is_untouched(answer: object) -> bool:
 
 
 def same_code(answer: object, starter: Callable) -> bool:
-    """Whether the body of the function `answer` reads as that of `starter`: its cell is as the learner found it."""
+    """Whether decorators and body of the function `answer` read as those of `starter`: its cell is as the learner found it."""
     return bool(_body(answer)) and _body(answer) == _body(starter)
 
 
 def _body(function):
-    """The statements of `function` as text, whatever its spaces and comments; [] where its source can't be read."""
+    """The decorators and statements of `function` as text, whatever its spaces and comments; [] where its source can't be read."""
     try:
         [tree] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     except (OSError, TypeError, SyntaxError, ValueError):
         return []
-    return [ast.dump(each) for each in getattr(tree, "body", [])]
+    parts = [*getattr(tree, "decorator_list", []), *getattr(tree, "body", [])]
+    return [ast.dump(each) for each in parts]
 
 
 def _returns_nothing(function):

@@ -17,6 +17,7 @@ from practice_gpus import practice_gpus
 
 
 # --- which line holds it? ---------------------------------------------------------------------------
+@torch.inference_mode()
 def tidy_evaluate(model, batches):
     losses, samples = [], []
     for rows, labels in batches:

@@ -52,7 +52,9 @@ def first_picture():
     with _photo_step() as (network, optimizer, batch, step):
         _, sizes = by_part(network, optimizer, batch, step)
     totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
-    title = f"64 photos in one training step: {max(totals):,.0f} MiB at the peak (forecast)"
+    title = (
+        f"64 photos in one training step: {max(totals):,.0f} MiB at the peak (forecast for a T4)"
+    )
     figure, axes = plots.new_figure(
         title, "from the start of the step to its end", "MiB in use", (7.4, 3)
     )
@@ -116,12 +118,13 @@ def _photo_training(batch):
     network = copy.deepcopy(_photo_network()).cuda()
     images = torch.empty(batch, 3, photos.SIZE, photos.SIZE, device="cuda")
     labels = torch.zeros(batch, dtype=torch.int64, device="cuda")
-    return network, torch.optim.AdamW(network.parameters()), images, labels
+    return network, torch.optim.Adam(network.parameters()), images, labels
 
 
-REST = (  # for `reveal`
-    "about 98%",
-    "Every layer keeps an activation for each photo. The network is a thin line at the bottom.",
+WHERE = ("late in forward", "early in backward", "in Adam's step")
+PEAK = (  # for `reveal`
+    WHERE[1],
+    "When backward begins, the activations of all layers are there, 5,018 MiB, and the first of their gradients come on top. When Adam's step begins, the activations are gone.",
 )
 
 
@@ -137,18 +140,10 @@ def draw_photo_step():
 
 
 def train_photos(batch, memory):
-    """One training step on a practice GPU with so much `memory`, from shapes alone: return its peak in bytes."""
+    """One training step on a practice GPU with so much `memory`, from shapes alone."""
     with practice_gpus(1, memory=memory, values=False):
         network, optimizer, images, labels = _photo_training(batch)
         train_step(network, images, labels, optimizer)
-        return torch.cuda.max_memory_allocated()
-
-
-def what_helps():
-    """Return what makes the step on 128 photos fit into 8 GiB, and why."""
-    peak = train_photos(64, memory="8 GiB") / MIB
-    because = "Tensors of this step use 7.92 GiB, and only 60 MiB are unallocated. PyTorch gave back all it could before it raised the error. "
-    return "a smaller batch", f"{because}A batch of 64 peaks at {peak:,.0f} MiB."
 
 
 WAYS = {  # size of a piece, and what else, by what each adds

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import matplotlib.colors
 import pytest
 import torch
 from strict import run_strict
@@ -476,15 +477,19 @@ extern "C" __global__ void product(const float* a, const float* b, float* out, i
 
 
 @needs_compilers
-def test_the_first_picture_of_lesson_12_draws_what_its_kernels_count():
+def test_the_picture_of_who_loads_what_has_as_many_sectors_as_its_kernels_touch():
     """33 and 5 sectors stand in a drawing; counted from code, they must be the same."""
-    counted = []
-    for first, second in (("row", "column"), ("column", "row")):
-        text = PRODUCT.replace("FIRST", first).replace("SECOND", second)
-        result, multiply_adds = inside.multiplied(text)
-        counted.append(result.moved("load") / 32 / multiply_adds)
-    drawn = [len(of_a) + len(of_b) for of_a, of_b, _ in inside.WAYS.values()]
-    assert counted == drawn == [33, 5]
+    counted = {}
+    for way, (first, second) in zip(
+        inside.WAYS, (("row", "column"), ("column", "row")), strict=True
+    ):
+        counted[way] = inside.multiplied(PRODUCT.replace("FIRST", first).replace("SECOND", second))
+    numbers = [inside.sectors_per_ffma(*each) for each in counted.values()]
+    figure, told = inside.who_loads(counted)
+    amber = matplotlib.colors.to_rgba(inside.MOVED)
+    drawn = [cell.get_x() < 77 for cell in figure.axes[0].patches if cell.get_facecolor() == amber]
+    assert [drawn.count(True), drawn.count(False)] == numbers == [33, 5]
+    assert "33 sectors, 32 of a, 1 of b" in told and "5 sectors, 1 of a, 4 of b" in told
 
 
 # --- without compilers

@@ -28,45 +28,54 @@ SECTOR = 32  # bytes
 FLOATS = 8  # in a sector
 MOVED = COPY + "73"  # bytes that move unused
 SIDE, TILE = 64, 32  # of the matrices that are transposed here, and of a block's tile
-WAYS = {  # who is what of a product of matrices: floats used of each sector of `a` and of `b` that a multiply-add of a warp asks for
-    "row from threadIdx.x": ([1] * 32, [1], "a warp reads a column"),
-    "column from threadIdx.x": ([1], [8] * 4, "coalesced"),
+WAYS = "row from threadIdx.x", "column from threadIdx.x"
+RUNGS = {  # of Boehm's kernels: name of the measurement, his number and what it changes
+    "a warp reads a column": ("1", "one thread per result"),
+    "coalesced": ("2", "two words swapped"),
+    "tiles in shared memory": ("3", "tiles in shared memory"),
+    "8 results per thread": ("4", "8 results per thread"),
+    "a tile per warp, sizes tuned": ("10", "a tile per warp, sizes tuned"),
+    "cuBLAS": ("", "cuBLAS, NVIDIA's library"),
 }
 
 
 def first_picture():
-    """Return (figure, alternative text): two matrix products that differ in two words, their sectors and their speed."""
+    """Return (figure, alternative text): the rungs of Boehm's ladder as a table, with bars, and which of them this page climbs."""
     speeds = {row["name"]: row["tflop_per_s"] for row in published("matmul_a6000").rows()}
-    slow, fast = (speeds[name] for *_, name in WAYS.values())
-    figure = blank_figure((7.3, 3.0))
-    set_title(
-        figure,
-        "Two words decide: 33 sectors for each multiply-add of a warp, or 5",
+    best = speeds["cuBLAS"]
+    times = speeds["a tile per warp, sizes tuned"] / speeds["a warp reads a column"]
+    figure, axes = drawing(f"The same matmul, {times:.0f} times as fast", (7.3, 3.3))
+    for x, words, side in (
+        (0, "kernel", "left"),
+        (39, "GFLOP/s", "right"),
+        (53, "% of cuBLAS", "right"),
+    ):
+        axes.text(x, -0.8, words, ha=side, va="center", fontsize=9, color=FAINT)
+    said = []
+    for place, (name, (number, words)) in zip((0, 1, 2, 3, 5, 6), RUNGS.items(), strict=True):
+        here = place < 3
+        look = {
+            "va": "center",
+            "fontsize": 10,
+            "color": INK,
+            "fontweight": "bold" if here else None,
+        }
+        axes.text(1.5, place, number, ha="right", **look)
+        axes.text(2.5, place, words, **look)
+        axes.text(39, place, f"{1000 * speeds[name]:,.0f}", ha="right", **look)
+        axes.text(53, place, f"{100 * speeds[name] / best:.1f}", ha="right", **look)
+        color = WAIT if name == "cuBLAS" else GPU if here else GREENS[3]
+        axes.barh(place, 30 * speeds[name] / best, 0.62, 55, color=color)
+        said.append(
+            f"{number} {words}: {1000 * speeds[name]:,.0f}, {speeds[name] / best:.1%}".strip()
+        )
+    axes.text(2.5, 4, "5 to 9 …", va="center", **NOTE | {"color": FAINT})
+    axes.text(62, 1, "this page", va="center", fontsize=10, fontweight="bold", color=GPU)
+    axes.set(xlim=(-0.5, 86), ylim=(6.6, -1.3))
+    return figure, (
+        "Boehm's kernels on an RTX A6000, in GFLOP/s and as a share of cuBLAS. "
+        f"{'; '.join(said)}. This page climbs the first three."
     )
-    axes = figure.subplots(
-        2, 2, gridspec_kw={"hspace": 0.1, "wspace": 0.05, "width_ratios": [5, 2]}
-    )
-    for (left, right), (words, (of_a, of_b, name)) in zip(axes, WAYS.items(), strict=True):
-        count = len(of_a) + len(of_b)
-        left.text(0, 1.5, words, fontsize=10, color=INK, family="monospace")
-        left.text(34, 1.5, f"{count} sectors", fontsize=10, color=INK, ha="right")
-        _strip(left, 0, of_a)
-        _strip(left, len(of_a) + 1, of_b)
-        left.text(0, -0.95, f"{len(of_a)} of a, {len(of_b)} of b", fontsize=9, color=FAINT)
-        left.set(xlim=(-0.1, 34.1), ylim=(-1.3, 2.2))
-        right.barh(0.5, speeds[name], height=1, color=GPU)
-        right.text(0, 1.5, f"{1000 * speeds[name]:,.0f} GFLOP/s", fontsize=10, color=INK)
-        right.set(xlim=(0, fast), ylim=(-1.3, 2.2))
-        left.axis("off")
-        right.axis("off")
-    axes[1, 0].text(34, -0.95, "green: bytes this request uses", fontsize=9, color=GPU, ha="right")
-    axes[1, 1].text(0, -0.95, "Boehm's pair, RTX A6000", fontsize=9, color=FAINT)
-    alt = (
-        "Two products of matrices. Where the row comes from threadIdx.x, each multiply-add of a warp touches 32 sectors of a and 1 of b, "
-        f"and Boehm's kernel of this kind reaches {1000 * slow:,.0f} GFLOP/s on an RTX A6000. Where the column does, it touches "
-        f"1 sector of a and 4 of b, and his reaches {1000 * fast:,.0f}."
-    )
-    return figure, alt
 
 
 def first_picture_b():
@@ -82,6 +91,15 @@ def first_picture_b():
 
 
 STRIDE = "8", "The floats reach from byte 0 to byte 251: eight sectors."
+FASTER = (
+    WAYS[1],
+    "Its lanes read neighbors in b and share one number of a. The other's read down a column of a.",
+)
+STALL = (
+    "loads per FFMA",
+    "A load from shared memory is an instruction, too, and each FFMA still needs 1.31. Boehm's profiler found "
+    "his warps in MIO throttle: they wait for room in the queue that takes shared-memory instructions.",
+)
 COLUMN = "All 32 words lie in the same bank."
 LARGEST = "8 × 8", "16 × 16 needs 256 sums: beyond 255, it spills."
 RESULTS = (  # for `reveal`
@@ -91,41 +109,42 @@ RESULTS = (  # for `reveal`
 CLIMB = "naive", "tiled", "tiled, rows padded", "and four numbers per thread"
 
 
-def _strip(axes, start, used):
-    """Draw sectors from place `start` on: green the floats `used` of each, amber what moves with them."""
-    for place, floats in enumerate(used, start):
-        box(axes, place, 0, 0.86, 1, MOVED)
-        box(axes, place, 0, 0.86, floats / FLOATS, GPU)
+def _sector(axes, x, y, used, height=1.0, width=1.0):
+    """Draw a sector: amber its eight floats, green those of `used`, a set of 0 to 7."""
+    box(axes, x, y, 0.9 * width, height, MOVED)
+    for place in used:
+        box(axes, x + 0.9 * width * place / FLOATS, y, 0.9 * width / FLOATS, height, GPU)
 
 
 def sectors(source, cases):
-    """Show sectors per request for some ways to read: `cases` is {what a thread reads: (scale, shift)} of a kernel in CUDA C."""
+    """Show the sectors that a request touches: `cases` is {what a thread reads: (scale, shift)} of a kernel in CUDA C."""
     import torch
 
     from practice_gpus import kernels
 
     code = kernels.compile(source, "read", threads=32)
     x, out = torch.rand(1024), torch.empty(32)
-    rows, words, numbers = {}, {}, {}
-    for case, values in cases.items():
-        name, result = f"x[{case}]", kernels.run(code, 1, 32, x, out, *values)
-        count = numbers[name] = result.sectors_per_request("load")
-        used = result.useful("load") / result.moved("load")
-        rows[name] = {"used": count * used, "moved": count * (1 - used)}
-        words[name] = f"{count:.3g}, {100 * used:.3g}% used"
-    title = f"One request of a warp touches {min(numbers.values()):.0f} to {max(numbers.values()):.0f} sectors"
-    unit = "sectors of 32 bytes per request of a warp; green: the bytes that it uses"
-    colors, size = {"used": GPU, "moved": MOVED}, (7.0, 0.5 * len(rows) + 1.1)
-    figure = plots.bars(rows, title, unit, colors=colors, words=words, size=size)
-    [axes] = figure.axes
-    axes.set_yticks(range(len(rows)), rows, family="monospace")
-    axes.set_xlim(0, 40)
-    axes.grid(False)
-    said = ", ".join(f"{words}: {count:.3g}" for words, count in numbers.items())
-    what = "that a request of a warp touches, with the share of their bytes that is used"
+    figure, axes = drawing("", (7.3, 0.45 * len(cases) + 0.7))
+    numbers = {}
+    for row, (case, (scale, shift)) in enumerate(cases.items()):
+        name, result = f"x[{case}]", kernels.run(code, 1, 32, x, out, scale, shift)
+        count = numbers[name] = round(result.sectors_per_request("load"))
+        places = {scale * lane + shift for lane in range(32)}
+        touched = sorted({place // FLOATS for place in places})
+        for x_place, sector in enumerate(touched):
+            used = {place % FLOATS for place in places if place // FLOATS == sector}
+            _sector(axes, x_place, row, used, 0.62)
+        axes.text(-0.5, row + 0.31, name, ha="right", va="center", family="monospace", **NOTE)
+        share = 100 * result.useful("load") / result.moved("load")
+        axes.text(count + 0.3, row + 0.31, f"{count}, {share:.3g}% used", va="center", **NOTE)
+    axes.set(xlim=(-5.5, 39.5), ylim=(len(cases), -0.3))
+    set_title(
+        figure, f"One request touches {min(numbers.values())} to {max(numbers.values())} sectors"
+    )
+    said = ", ".join(f"{words}: {count}" for words, count in numbers.items())
     show_figure(
         figure,
-        f"Horizontal bars, one for each expression that thread t reads: sectors of 32 bytes {what}. {said}.",
+        f"A row of boxes for each expression that thread t reads: the sectors that a request of a warp touches. {said}.",
     )
 
 
@@ -198,13 +217,47 @@ def _changed(result):
     return words + (f", {each} loads per thread" if each > 1 else "")
 
 
+def sectors_per_ffma(result, count):
+    """Return the sectors of global memory that loads touch, for each of `count` multiply-adds of warps."""
+    return result.moved("load") / SECTOR / count
+
+
 def products(counted_here):
-    """Show what was counted of each product: `counted_here` is {name: what `multiplied` returned}."""
-    rows = []
-    for name, (result, count) in counted_here.items():
-        sectors = result.moved("load") / SECTOR / count
-        rows.append([name, f"{sectors:.3g}", f"{loads_per_ffma(result, count):.3g}"])
-    table(["kernel", "sectors per FFMA", "loads per FFMA"], rows)
+    """Show what was counted of each product, beside Boehm's speeds: `counted_here` is {name: what `multiplied` returned}."""
+    rows, speeds = [], [row["tflop_per_s"] for row in published("matmul_a6000").rows()]
+    for (name, found), speed in zip(counted_here.items(), speeds, strict=False):
+        counts = (f"{count(*found):.3g}" for count in (sectors_per_ffma, loads_per_ffma))
+        rows.append([name, *counts, f"{1000 * speed:,.0f}"])
+    table(["kernel", "sectors per FFMA", "loads per FFMA", "Boehm's GFLOP/s"], rows)
+
+
+def who_loads(counted_here):
+    """Return (Figure, sentence): what one warp loads for one multiply-add, and its results, in both ways of a product.
+
+    `counted_here` is {way: what `multiplied` returned}.
+    """
+    figure, axes = drawing("One warp, one multiply-add: the sectors that it loads", (7.3, 3.9))
+    side, k, own, gap = 32, 20, 12, 36
+    edge, said = {"edgecolor": FAINT, "linewidth": 0.8}, []
+    for left, (way, found) in zip((0, 77), counted_here.items(), strict=True):
+        down, every = way == WAYS[0], range(side)
+        for x, y, name in ((0, gap, "a"), (gap, 0, "b"), (gap, gap, "out")):
+            box(axes, left + x, y, side, side, "none", **edge)
+            axes.text(left + x + 0.8, y + 3, name, **NOTE)
+        for row in every if down else [own]:
+            _sector(axes, left + k - k % FLOATS, gap + row, {k % FLOATS}, 0.8, FLOATS)
+        for x in [own - own % FLOATS] if down else range(0, side, FLOATS):
+            _sector(axes, left + gap + x, k, {own % FLOATS} if down else range(FLOATS), 1, FLOATS)
+        place = (own, 0, 1, side) if down else (0, own, side, 1)
+        box(axes, left + gap + place[0], gap + place[1], *place[2:], INK)
+        count = f"{sectors_per_ffma(*found):.3g} sectors"
+        axes.text(left, -5, f"{way}: {count}", fontsize=10, fontweight="bold", color=INK)
+        words = ("32 of a,", "1 of b") if down else ("1 of a,", "4 of b")
+        for y, line in zip((10, 15, 25), (*words, "black: its results"), strict=True):
+            axes.text(left, y, line, **NOTE)
+        said.append(f"{way}: {count}, {' '.join(words)}")
+    axes.set(xlim=(-0.5, 146), ylim=(69, -8), aspect="equal")
+    return figure, f"Matrices a, b and out, with what a warp loads. {'; '.join(said)}."
 
 
 def tiles(source, *sizes):

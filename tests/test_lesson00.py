@@ -28,8 +28,8 @@ def test_the_slider_of_cards_shows_what_the_lesson_says():
     ("speeds", "actual"),
     [
         ({1: 430, 25: 2800}, "less than half"),
-        ({1: 50, 25: 100}, "half to nearly as many"),
-        ({1: 100, 25: 100}, "at least as many"),
+        ({1: 50, 25: 100}, "fewer, but at least half"),
+        ({1: 100, 25: 100}, "as many or more"),
     ],
 )
 def test_the_answer_about_one_image_is_that_of_the_learners_cpu(speeds, actual):

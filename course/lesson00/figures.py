@@ -30,7 +30,7 @@ def guesses_of(model):
 
 
 SCORES = ("0 to 5", "6 to 10", "11 to 15", "16 to 20")
-SCORE = "After these four epochs, how many of the twenty does it name right?", SCORES
+SCORE = "After these four epochs, how many of the twenty does it classify correctly?", SCORES
 
 
 class Board:
@@ -114,7 +114,7 @@ def first_picture():
         small = torch.nn.functional.avg_pool2d(half.float(), 2).byte()  # for a small file
         axes.imshow(small.permute(1, 2, 0).numpy(), interpolation="nearest")
         axes.text(0.5, -0.04, f"cuda:{place}", transform=axes.transAxes, **_BELOW)
-    alt = f"Twenty images of shapes, {right} named right by an untrained network, and half a cat on each of two GPUs"
+    alt = f"Twenty images of shapes, {right} classified correctly by an untrained network, and half a cat on each of two GPUs"
     return figure, alt
 
 
@@ -205,7 +205,7 @@ def _draw_chances(axes, labels, chances):
         axes.text(chance + 0.05, row, f"{chance:.0%} {label}", **note)
 
 
-SPEEDS = ("at least as many", "half to nearly as many", "less than half")
+SPEEDS = ("as many or more", "fewer, but at least half", "less than half")
 SIZES = (
     "With a batch of one, how many images per second does your CPU train on, compared with batches of 25?",
     SPEEDS,
@@ -236,7 +236,7 @@ _TWO_CARDS = {"T4": plots.GREENS[2], "V100": plots.GPU}
 CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}
 FACTORS = ("about as many", "twice as many", "three times as many")
 ONE_PHOTO = (
-    "With one photo at a time, how many photos per second does the V100 name, compared with the T4?",
+    "With one photo at a time, how many photos per second does the V100 classify, compared with the T4?",
     FACTORS,
 )
 

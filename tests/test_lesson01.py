@@ -31,7 +31,7 @@ def test_each_machine_shows_the_fact_that_gives_it_away(capsys):
         "A": "driver_cuda='11.4'",
         "B": "built_for=None",
         "C": "visible='-1'",
-        "D": "driver_cuda=None",
+        "D": "built_for=None, driver_cuda=None",
     }
     told = capsys.readouterr().out.splitlines()
     for machine, (name, fact) in zip(told, facts.items(), strict=True):

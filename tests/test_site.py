@@ -208,9 +208,7 @@ def test_a_page_says_where_it_is_and_asks_only_for_what_a_site_can_do(site, path
     assert [fold.summary.get_text() for fold in page.select(".place + .folds details")][:1] == [
         "All lessons"
     ]
-    assert (
-        "P2-" not in text and "Shift+Enter runs" not in text and "copy the code above" not in text
-    )
+    assert "P2-" not in text and "Shift+Enter runs" not in text and "Until you run" not in text
     tasks = [each.parent for each in page.select("em") if "difficulty" in each.get_text()]
     assert all(task.select("a[href='#run']") for task in tasks)
     code = [cell for cell in _notebooks.read(path).cells if cell.cell_type == "code"]

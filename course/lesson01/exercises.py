@@ -82,12 +82,12 @@ SEEN = {
     "A": Machine("a laptop with an RTX 3050", "13.0", "11.4", None),
     "B": Machine("a gaming laptop with an RTX 4060", None, "13.0", None),
     "C": Machine("a shared server with an L4", "13.0", "13.0", "-1"),
-    "D": Machine("a freshly installed server with an A10", "13.0", None, None),
+    "D": Machine("a new Windows PC with an RTX A2000", None, None, None),
 }
 UNSEEN = {
     "E": Machine("a desktop with an RTX 3090", "12.8", "12.2", ""),
     "F": Machine("a PC from 2017", "12.6", "9.1", None),
-    "G": Machine("a PC with an RTX 5090", "12.8", "13.0", "0"),
+    "G": Machine("a rented server with an A10", "13.0", None, "-1"),
     "H": Machine("a desk with a GB10", "13.2", "13.0", "0"),
 }
 _FROM = {
@@ -108,6 +108,10 @@ def diagnose(machine):
     if machine.visible in ("", "-1"):
         return "hidden"
     return "works"
+
+
+# what is cured before one sees the later faults of a machine
+_CURED = {"built_for": "11.0"}, {"built_for": "11.0", "driver_cuda": "11.0"}
 
 
 def this_machine():
@@ -149,7 +153,8 @@ def _check_machines(answer):
             raise NotYet(f"you say {said!r} of {name}, and a text was expected.")
         if said != right:
             answers = ", ".join(map(repr, ANSWERS))
-            why = machines.word(said, right=right, answers=answers)
+            later = {diagnose(machine._replace(**cured)) for cured in _CURED} - {"works"}
+            why = machines.word(said, right=right, later=later, answers=answers)
             raise NotYet(f"you say {said!r} of {name}, {_told(machine)}.\n{why}")
     return "eight machines, and four of them you had never seen. Your function is a doctor."
 

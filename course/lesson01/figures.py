@@ -13,62 +13,72 @@ from course.show import figures, vega
 from helpers import plots
 
 # --- where PyTorch loses a GPU --------------------------------------------------------------------
-LINKS = ("your program", "CUDA in PyTorch", "NVIDIA's driver", "GPU")
-BREAKS = {  # in the order of the chain: what breaks it, and the fact that shows it
-    "CPU-only build": "torch.version.cuda",
-    "no driver, or\none too old": "nvidia-smi",
-    "hidden": "CUDA_VISIBLE_DEVICES",
+LINKS = {"PyTorch": 2.15, "CUDA library": 3.7, "driver": 5.35, "GPU": 6.7}  # inches from the left
+PATIENTS = {  # cause: (the link that breaks, the fact that shows it)
+    "CPU-only build": ("PyTorch", "torch.version.cuda: None"),
+    "no driver": ("driver", "nvidia-smi: not found"),
+    "driver too old": ("driver", "nvidia-smi: CUDA Version 11.4"),
+    "hidden": ("CUDA library", "CUDA_VISIBLE_DEVICES: -1"),
 }
 
 
 def first_picture():
-    """Return (Figure, alt): the chain from a program to its GPU, where it breaks, and the facts that tell."""
-    figure = plots.blank_figure((7.4, 1.95))
+    """Return (Figure, alt): how PyTorch and nvidia-smi reach a GPU, and below it four machines where PyTorch doesn't."""
+    figure = plots.blank_figure((7.4, 3.35))
     figure.set_layout_engine("none")
-    title = "Four causes break the chain, and three facts show which one did"
-    plots.set_title(figure, title).set_y(0.94)
+    plots.set_title(figure, "Where PyTorch can lose a GPU").set_y(0.965)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 7.4), ylim=(0, 1.95))
+    axes.set(xlim=(0, 7.4), ylim=(0, 3.35))
     axes.set_axis_off()
-    for place, name in enumerate(LINKS):
-        _draw_link(axes, 0.15 + 1.97 * place, name)
-    for place, (cause, fact) in enumerate(BREAKS.items()):
-        _draw_break(axes, 1.735 + 1.97 * place, cause, fact)
-    told = "; ".join(f"{cause}, seen with {fact}" for cause, fact in BREAKS.items())
-    alt = f"A chain from {', '.join(LINKS)}. It breaks in four ways: {told}."
-    return figure, alt.replace("\n", " ")
+    _draw_working(axes, 2.27)
+    for row, (cause, (broken, fact)) in enumerate(PATIENTS.items()):
+        _draw_patient(axes, 1.57 - 0.42 * row, cause, broken, fact)
+    told = "; ".join(f"{cause}, shown by {fact}" for cause, (_, fact) in PATIENTS.items())
+    alt = f"PyTorch and the CUDA library, in your Python process, reach the GPU through the driver, and nvidia-smi asks the driver, too. Four machines on which this breaks: {told}."
+    return figure, alt
 
 
-def _draw_link(axes, left, name):
+def _draw_working(axes, y):
+    """Draw the chain that works, its first two links inside the process, and the way of nvidia-smi past them."""
     from matplotlib.patches import Rectangle
 
-    color = plots.GPU if name == "GPU" else plots.CPU
-    axes.add_patch(Rectangle((left, 0.55), 1.2, 0.5, color=color, linewidth=0))
-    look = {"ha": "center", "va": "center", "fontsize": plots.SMALL, "color": "white"}
-    axes.text(left + 0.6, 0.8, name, **look)
+    frame = {"fill": False, "edgecolor": plots.WAIT, "linewidth": 1}
+    axes.add_patch(Rectangle((1.45, y - 0.3), 2.97, 0.78, **frame))
+    note = {"fontsize": plots.SMALL, "color": plots.FAINT, "ha": "center", "va": "center"}
+    axes.text(2.93, y + 0.36, "your Python process", **note)
+    axes.text(LINKS["driver"], y + 0.6, "nvidia-smi", **note)
+    arrow = {"arrowstyle": "->", "color": plots.FAINT}
+    axes.annotate("", (LINKS["driver"], y + 0.19), (LINKS["driver"], y + 0.51), arrowprops=arrow)
+    places = list(LINKS.values())
+    axes.plot((places[0], places[-1]), (y, y), color=plots.CPU, linewidth=2, zorder=0)
+    for name, x in LINKS.items():
+        color = plots.GPU if name == "GPU" else plots.CPU
+        axes.add_patch(Rectangle((x - 0.55, y - 0.18), 1.1, 0.36, color=color, linewidth=0))
+        axes.text(x, y, name, **{**note, "color": "white"})
 
 
-def _draw_break(axes, middle, cause, fact):
-    """Draw a broken line between two links; above it the cause, below it the fact that shows it."""
-    line = {"color": plots.TROUBLE, "linewidth": 2.2}
-    for side in (-1, 1):
-        axes.plot((middle + 0.385 * side, middle + 0.1 * side), (0.8, 0.8), **line)
-    look = {"ha": "center", "fontsize": plots.SMALL}
-    axes.text(middle, 0.8, "✗", va="center", color=plots.TROUBLE, **look)
-    axes.text(middle, 1.12, cause, va="bottom", color=plots.TROUBLE, **look)
-    axes.text(middle, 0.47, fact, va="top", color=plots.FAINT, **look)
+def _draw_patient(axes, y, cause, broken, fact):
+    """Draw one machine: its links as dots, a cross where one breaks, and the fact that shows it."""
+    axes.text(0.15, y, cause, va="center", fontsize=9, color=plots.INK)
+    places = list(LINKS.values())
+    axes.plot((places[0], LINKS[broken]), (y, y), color=plots.CPU, linewidth=2, zorder=0)
+    axes.plot((LINKS[broken], places[-1]), (y, y), ":", color=plots.WAIT, zorder=0)
+    for name, x in LINKS.items():
+        if name != broken:
+            axes.plot(x, y, "o", color=plots.GPU if name == "GPU" else plots.CPU, markersize=6)
+    look = {"ha": "center", "color": plots.TROUBLE}
+    axes.plot(LINKS[broken], y, "X", color=plots.TROUBLE, markersize=10, markeredgewidth=0)
+    axes.text(LINKS[broken], y - 0.1, fact, va="top", fontsize=plots.SMALL, **look)
 
 
+MINOR = (
+    "The driver's CUDA is 12.2, PyTorch's is 12.8. What does `is_available()` say?",
+    ("False", "True"),
+)
 OLD = (  # for `reveal`
     "True",
     "The number before the point decides: a driver for 12.2 runs PyTorch's builds for CUDA 11 and 12. A build for 13 usually needs a newer driver.",
 )
-
-
-def named(found):
-    """Return what `reveal` takes: what `torch.accelerator.current_accelerator()` says, `found`, and why."""
-    because = f"It names what PyTorch was built for: {found or 'no GPU'}. By itself, it doesn't look for a card."
-    return {"actual": str(found), "because": because}
 
 
 # --- a second of matmul ---------------------------------------------------------------------------

@@ -23,7 +23,8 @@ def first_picture():
         centers, _ = exercises.kmeans_anywhere(photo.flatten(1).T / 255, k)
         drawn[f"{k} colors"] = _painted(photo, centers)
     title = "K-means paints a photo with two, four or eight colors"
-    return _in_a_row(drawn, title), f"{title}: a cup of coffee, as a photo and as three posters."
+    words = "Photos of one cup of coffee: in all its colors, and in two, four and eight that k-means chose."
+    return _in_a_row(drawn, title), words
 
 
 def show_poster(kmeans, photo, k):

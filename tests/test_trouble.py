@@ -1,12 +1,14 @@
 """`lab` in trouble: a full disk, many at once: nothing is lost. A page in trouble: what hides a package is named."""
 
 import errno
+import subprocess
+import sys
 
 import pytest
 
 from course import files
 from course.show import newkernel
-from course.tools import _copies, lab
+from course.tools import ROOT, _copies, lab
 
 
 def full(monkeypatch, after=0):
@@ -70,3 +72,18 @@ def test_a_file_beside_the_page_that_hides_a_package_is_named(tmp_path, capsys, 
     newkernel._explained(Shell(), type(error), error, None)
     told = capsys.readouterr().out
     assert f"{tmp_path / 'torch.py'} stands beside this page" in told and "mine.py" not in told
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("from course import photos\nphotos.sample('cofee')", 1),
+        ("import torch\ntorch.ones(2).view(3, 3, 3, 3).to('gpu')", 4),
+    ],
+)
+def test_a_misspelled_name_is_answered_in_a_sentence_and_not_with_our_code(code, lines):
+    """ "dessert" for a photo was answered with 30 lines from inside the course, their last one the sentence."""
+    line = [sys.executable, "-m", "IPython", "--colors=NoColor", "--no-banner"]
+    line += ["--ext=course.show.newkernel", "-c", code]
+    told = subprocess.run(line, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    assert "Error" in told and (len(told.splitlines()) == 1) == (lines == 1), told

@@ -38,7 +38,10 @@ def show(lesson: str, train: Callable | None = None, **here: float) -> None:
     tokens per second of this machine, by rung. ValueError for a lesson without rungs, or a rung that isn't its own.
     """
     own = {key: rung for key, rung in rungs().items() if rung["lesson"] == lesson}
-    if not own or set(here) - set(own):
+    if not own:
+        takes = ", ".join(sorted({rung["lesson"] for rung in rungs().values()}))
+        raise ValueError(f"lesson is {lesson!r}; it takes one of {takes}")
+    if set(here) - set(own):
         raise ValueError(f"lesson {lesson!r} has the rungs {[*own]}; got {[*here]}")
     for key, rung in own.items():
         attend = by_hand if key == "hand" else causal

@@ -30,6 +30,8 @@ def race(what: str, kernel: Any) -> None:
     """
     from practice_gpus.cards import find_card
 
+    if what not in COUNTS:
+        raise ValueError(f"what is {what!r}; it takes one of {', '.join(COUNTS)}")
     gpu = torch.cuda.is_available()
     ways, flops, title = {"softmax": _softmax, "product": _product, "attention": _attention}[what](
         LAUNCHES[what](kernel),

@@ -82,8 +82,16 @@ def listen() -> None:
 
 def listing(file, *names) -> None:
     """Show the functions `names` of a file of Ines's program, as they stand there."""
+    files = sorted(path.name for path in judge.PROJECT.glob("*.py"))
+    if file not in files:
+        raise ValueError(f"file is {file!r}; it takes one of {', '.join(files)}")
     code = (judge.PROJECT / file).read_text(encoding="utf-8")
-    own = [node for node in ast.parse(code).body if getattr(node, "name", "") in names]
+    there = {getattr(node, "name", ""): node for node in ast.parse(code).body}
+    if unknown := set(names) - set(there):
+        raise ValueError(
+            f"{file} has no {', '.join(unknown)}; it has {', '.join(filter(None, there))}"
+        )
+    own = [node for name, node in there.items() if name in names]
     shown = "\n\n".join(ast.get_source_segment(code, node) or "" for node in own)
     show.markdown(f"```python\n{shown}\n```", shown)
 

@@ -2,6 +2,7 @@
 
 Where a name is missing that an earlier cell of the page makes, it says how to go on: after a restart and on the second day,
 a kernel knows nothing of what stands above. Where an import fails because of a file beside the page, it names the file.
+Where the course refuses what a cell gives it, such as a misspelled name, only its sentence is shown.
 """
 
 import ast
@@ -9,24 +10,27 @@ import contextlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+ROOMS = "course", "helpers", "practice_gpus"
 WAY = "Run › Run All Above Selected Cell"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Have `shell` help where a name is missing, and where an import fails."""
-    shell.set_custom_exc((NameError, ImportError), _explained)
+    """Have `shell` help where a name is missing, an import fails, or the course refuses what it's given."""
+    shell.set_custom_exc((NameError, ImportError, ValueError, TypeError, OSError), _explained)
 
 
 def _explained(shell, kind, error, trace, tb_offset=None):
     """Show the traceback as always, and below it the way on where there is one."""
     name = getattr(error, "name", None)
     missing = kind is NameError and name in set(made(cells()))
-    with _in_a_line(shell) if missing else contextlib.nullcontext():
+    short = missing or isinstance(error, ValueError | TypeError | OSError) and refused(trace)
+    with _in_a_line(shell) if short else contextlib.nullcontext():
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
     if missing:
         from course import show
@@ -44,13 +48,21 @@ def _explained(shell, kind, error, trace, tb_offset=None):
 @contextlib.contextmanager
 def _in_a_line(shell):
     """Show an error without the code around it: a folded cell's names the answer to the question above."""
-    traceback = shell.InteractiveTB
-    before = traceback.mode
-    traceback.set_mode("Minimal")
+    shown = shell.InteractiveTB
+    before = shown.mode
+    shown.set_mode("Minimal")
     try:
         yield
     finally:
-        traceback.set_mode(before)
+        shown.set_mode(before)
+
+
+def refused(trace: Any) -> bool:
+    """Whether a cell's own line called the course, which raised: its sentence says all, and its code is not the reader's."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(trace)]
+    first = next((n for n, name in enumerate(names) if name.partition(".")[0] in ROOMS), None)
+    raised = first is not None and names[-1].partition(".")[0] in ROOMS
+    return raised and "__main__" not in names[first:]
 
 
 def in_the_way(folder: Path) -> list[Path]:

@@ -58,7 +58,7 @@ def run(
     processes: int | None = None,
     timeout: float = 300,
     quiet: bool = False,
-    forked: bool = False,
+    forked: bool = True,
     cwd: str | os.PathLike[str] | None = None,
     each_line: Callable[[str], None] | None = None,
 ) -> Finished:
@@ -66,9 +66,8 @@ def run(
 
     Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
-    unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). With `forked` they are forked
-    from one that has imported torch already, on Linux, which takes half of the memory and of the time. `cwd` is the
-    folder in which it runs, where paths in `args` begin (None: this one). `each_line` is called with each line as it comes.
+    unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). On Linux, course.launch does
+    what torchrun does, in half of the memory and of the time, unless `forked` is False. `cwd` is the folder in which it runs, where paths in `args` begin (None: this one). `each_line` is called with each line as it comes.
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.
@@ -120,7 +119,9 @@ def _launcher(processes: int | None, forked: bool = False) -> list[str]:
 
 
 def shown(command: list[str]) -> str:
-    """The `command` as one types it in the notebooks' folder: with the names of Python and of the course's scripts."""
+    """The `command` as one types it in the notebooks' folder: torchrun or Python, and the names of the course's scripts."""
+    if command[1:2] == ["-m"]:  # both launchers take what torchrun takes
+        command = ["torchrun", *command[3:]]
     folders = {str(folder): "scripts" for folder in (_CHECKOUT, _OWN)}
     words = ["python" if word == sys.executable else word for word in command]
     for i, word in enumerate(words):

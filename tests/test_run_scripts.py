@@ -142,7 +142,7 @@ def test_torchrun_starts_processes_with_one_thread_each(script, monkeypatch):
         sys.stdout.reconfigure(line_buffering=True, write_through=False)  # torchrun uses -u: lines would mix
         print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "threads", os.environ["OMP_NUM_THREADS"])
         """)
-    done = scripts.run(file, processes=2, timeout=120, quiet=True)
+    done = scripts.run(file, processes=2, forked=False, timeout=120, quiet=True)
     assert done.returncode == 0
     ranks = sorted(line for line in done.text.splitlines() if line.startswith("rank"))
     assert ranks == ["rank 0 of 2 threads 1", "rank 1 of 2 threads 1"]
@@ -154,7 +154,7 @@ def test_the_line_shown_is_the_line_that_runs(course):
     assert line == "$ python scripts/train.py --device cpu"
     line = scripts.shown([*scripts._launcher(2), str(train), "3"])
     options = "--standalone --nproc-per-node=2"
-    assert line == f"$ python -m torch.distributed.run {options} scripts/train.py 3"
+    assert line == f"$ torchrun {options} scripts/train.py 3"
     packaged = str(course[1] / "ddp.py")
     assert scripts.shown([sys.executable, packaged]) == f"$ python {packaged}"
 
@@ -182,17 +182,17 @@ def test_unknown_script_lists_what_there_is(course):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_forked_processes_are_those_of_torchrun(script, capsys):
-    """A lesson says that torchrun does the same; and what is shown is what runs."""
+    """The line that is shown says torchrun, and a learner will type it."""
     file = script("""
         import os, sys
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
         sys.stdout.write(f"{__name__} {[os.environ[n] for n in names]} {sys.argv[1:]}\\n")
         """)
-    done = scripts.run(file, 0, processes=2, forked=True)
+    done = scripts.run(file, 0, processes=2)
     assert done.returncode == 0, done.text
     lines = [f"__main__ ['{r}', '{r}', '2', '2'] ['0']" for r in range(2)]
     assert sorted(done.text.splitlines()) == lines
-    shown = "$ python -m course.launch --standalone --nproc-per-node=2 "
+    shown = "$ torchrun --standalone --nproc-per-node=2 "
     assert capsys.readouterr().out.startswith(shown)
 
 
@@ -205,7 +205,7 @@ def test_forked_processes_share_what_the_script_imports(script, tmp_path, capsys
         from beside import process
         sys.stdout.write(f"{process == os.getpid()} {os.getcwd()}\\n")
         """)
-    done = scripts.run(file, processes=2, forked=True, cwd=tmp_path)
+    done = scripts.run(file, processes=2, cwd=tmp_path)
     assert done.returncode == 0, done.text
     assert done.text.splitlines() == [f"False {tmp_path}"] * 2
 
@@ -220,7 +220,7 @@ def test_forked_processes_share_what_the_script_imports(script, tmp_path, capsys
 )
 def test_a_forked_process_that_fails_is_named_and_fails_the_run(script, fault, capsys):
     """Also where the script cannot be imported: its processes tell, not the launcher."""
-    done = scripts.run(script(fault), processes=2, forked=True, quiet=True)
+    done = scripts.run(script(fault), processes=2, quiet=True)
     assert done.returncode == 1
     assert "Root Cause" in done.text and "local_rank" in done.text
     assert re.search("mine|nothing_here|invalid syntax", done.text)

@@ -178,7 +178,7 @@ def ddp(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ddp")
     files = ("--out", folder / "results.json", "--checkpoint", folder / "weights.pt")
     how = ("--disable-cuda", "--check", "--pieces", 101, "--epochs", 2)
-    done = scripts.run("ddp.py", *how, *files, processes=2, forked=True, cwd=folder)
+    done = scripts.run("ddp.py", *how, *files, processes=2, cwd=folder)
     # gloo may abort at the very end, after everything is written: judge by the results
     assert (folder / "results.json").exists(), done.text
     return done, json.loads((folder / "results.json").read_text()), folder
@@ -194,7 +194,7 @@ def test_two_processes_have_the_gradients_of_one(ddp):
     assert results["ring_equal"] is True
     assert results["checkpoint_equal"] is True
     assert [rank["device"] for rank in results["ranks"]] == ["cpu", "cpu"]
-    assert results["alone"] > 0 and results["epochs"][-1]["tokens_per_s"] > 0
+    assert "tokens" not in done.text, "two ranks on one CPU say nothing about two GPUs"
 
 
 def test_two_processes_learn_what_one_learns_with_their_batches_joined(ddp):
@@ -255,7 +255,7 @@ def test_pieces_are_followed_by_the_next_word():
 @pytest.mark.parametrize(
     ("name", "world", "args", "words"),
     [
-        ("ddp", "2", ["--pieces", "95"], "--pieces takes at least 96, 3 batches .*; got 95"),
+        ("ddp", "2", ["--pieces", "31"], "--pieces takes at least 32, a batch .*; got 31"),
         ("ddp", "2", ["--out", "no/such/folder/r.json"], "--out takes"),
         ("shard", "5", [], "8 texts do not divide by 5"),
         ("shard", "0", [], "torchrun --standalone --nproc-per-node=4 shard.py"),
@@ -313,7 +313,7 @@ def shard(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shard")
     (folder / "own.py").write_text(f"import torch\n\n{OWN}\n\n{DDP}")
     how = "--block own.py --ddp own.py --tiny --checkpoint saved --die 1 --out results.json"
-    where = {"processes": 3, "forked": True, "cwd": folder}
+    where = {"processes": 3, "cwd": folder}
     done = scripts.run("shard.py", *SMALL, *how.split(), **where)
     assert (folder / "results.json").exists(), done.text
     return json.loads((folder / "results.json").read_text()), folder / "saved", done
@@ -359,7 +359,7 @@ def test_a_learners_block_that_forgets_the_mean_is_seen(tmp_path):
     own, out = tmp_path / "own.py", tmp_path / "results.json"
     own.write_text(f"import torch\n\n{OWN.replace(' / comm.ranks', '')}")
     how = (*SMALL, "--block", own, "--out", out)
-    scripts.run("shard.py", *how, processes=2, forked=True)
+    scripts.run("shard.py", *how, processes=2)
     assert json.loads(out.read_text())["own"]["difference"] > 1e-5
 
 

@@ -13,7 +13,6 @@ import os
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,10 @@ def mine(name: str, ours: Any) -> Any:
     return ours if found is None else found
 
 
-def mine_all(ours: dict[str, Any], told: Iterable[str] = ()) -> tuple[list[Any], list[str]]:
-    """`mine` for each of {name: ours}, with the lines to print: those of `told` that aren't kept yet share the last."""
+def mine_all(ours: dict[str, Any]) -> tuple[list[Any], list[str]]:
+    """`mine` for each of {name: ours}, with the lines to print: of those that the learner keeps."""
     kept = {name: _kept(name) for name in ours}
     lines = [line for _, line in kept.values() if line]
-    later = [name for name in told if not kept[name][1]]
-    if later:
-        lines.append(f"the course's own, until you keep yours: {', '.join(later)}")
     found = {name: tool for name, (tool, _) in kept.items() if tool is not None}
     return [*(ours | found).values()], lines
 

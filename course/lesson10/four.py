@@ -38,7 +38,7 @@ def train(fsdp_block: Callable) -> dict:
                 bar.set_description(line.removeprefix("now: ").strip())
 
         with contextlib.redirect_stdout(io.StringIO()):  # the command line
-            how = {"processes": 4, "forked": True, "cwd": folder, "quiet": True}
+            how = {"processes": 4, "cwd": folder, "quiet": True}
             run("shard.py", *OPTIONS.split(), each_line=each_line, **how)
         bar.update(PARTS - bar.n)  # an unfinished bar would stay, in red
         return json.loads((folder / "run.json").read_text())

@@ -30,7 +30,7 @@ def _whole(script, attempts, processes, lines, count):
         quiet = contextlib.redirect_stdout(io.StringIO()) if number else contextlib.nullcontext()
         options = {"processes": processes, "timeout": 45 + 75 * number}
         with contextlib.suppress(TimeoutError), quiet:
-            text = run(script, *arguments, **options, quiet=True, forked=True).text
+            text = run(script, *arguments, **options, quiet=True).text
             found = lines(text)
             if len(found) == count:
                 return found

@@ -18,14 +18,13 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from course import files
 from course.checks.my_tools import mine_all
@@ -33,7 +32,6 @@ from course.gpt import TinyGPT, course_words
 from course.lesson04 import exercises as lesson04
 from course.lesson06 import exercises as lesson06
 
-WARM_UP = 2  # steps before the clock starts
 SAID = {"weights_equal": "weights of all ranks equal"}
 OURS = {
     "to_ddp": lesson06.to_ddp,
@@ -96,10 +94,10 @@ def hide_gpus(disable_cuda):
 
 
 def tools():
-    """Each of OURS, or the learner's in its place; rank 0 alone says whose `to_ddp` it is, and what else is theirs."""
-    found, lines = mine_all(OURS, told=["to_ddp"])
+    """Each of OURS, or the learner's in its place; rank 0 alone says which are theirs."""
+    found, lines = mine_all(OURS)
     if os.environ["RANK"] == "0":
-        print(*lines, sep="\n")
+        print("".join(f"{line}\n" for line in lines), end="")
     return found
 
 
@@ -116,18 +114,10 @@ def loss_of(model, x, y):
     return F.cross_entropy(model(x), y.flatten())
 
 
-def train_epoch(train_step, model, loader, optimizer, device):
-    """One epoch; returns its mean loss and the tokens per second of this process, after the warm-up."""
-    losses, tokens = [], 0
-    begin = time.perf_counter()
-    for step, (x, y) in enumerate(loader):
-        if step == WARM_UP:
-            torch.accelerator.synchronize() if device.type == "cuda" else None
-            tokens, begin = 0, time.perf_counter()
-        losses.append(train_step(model, x, y.flatten(), optimizer))
-        tokens += x.numel()
-    loss = torch.stack(losses).mean().item()  # waits for the GPU
-    return loss, tokens / (time.perf_counter() - begin)
+def train_epoch(train_step, model, loader, optimizer):
+    """One epoch; returns its mean loss."""
+    losses = [train_step(model, x, y.flatten(), optimizer) for x, y in loader]
+    return torch.stack(losses).mean().item()  # waits for the GPU
 
 
 def mean_over_ranks(value, device):
@@ -207,34 +197,15 @@ def true_on_all_ranks(value, device):
     return bool(lowest.item())
 
 
-def optimizer_of(model, args):
-    return torch.optim.AdamW(model.parameters(), lr=args.lr)
-
-
-def speed_alone(train_step, model, dataset, args, device):
-    """Tokens per second of rank 0 with a copy of the model, while the others wait; None on the others."""
-    speed = None
-    if dist.get_rank() == 0:
-        x, y = dataset[: 12 * args.batch_size]
-        loader = DataLoader(TensorDataset(x, y), args.batch_size)
-        alone = copy.deepcopy(model.module)
-        optimizer = optimizer_of(alone, args)
-        _, speed = train_epoch(train_step, alone, loader, optimizer, device)
-    dist.barrier()
-    return speed
-
-
 def train(train_step, model, loader, optimizer, args, device):
-    """All epochs; returns their losses and tokens per second, of all ranks, and this rank's first pieces of each."""
-    epochs, shards = [], []
+    """All epochs; returns their losses, of all ranks, and this rank's first pieces of each."""
+    losses, shards = [], []
     for epoch in range(args.epochs):
         loader.sampler.set_epoch(epoch)  # another order each time, the same on all
         shards.append(list(loader.sampler)[:8])
-        loss, speed = train_epoch(train_step, model, loader, optimizer, device)
-        together = dist.get_world_size() * mean_over_ranks(speed, device)
-        loss = mean_over_ranks(loss, device)
-        epochs.append({"loss": loss, "tokens_per_s": together})
-    return epochs, shards
+        loss = train_epoch(train_step, model, loader, optimizer)
+        losses.append(mean_over_ranks(loss, device))
+    return losses, shards
 
 
 def checks_to_print(save_checkpoint, ring):
@@ -258,14 +229,6 @@ def report(results, args, checks):
             else ""
         )
         print(f"{SAID.get(name, name.replace('_', ' '))}: {results[name]}{apart}")
-    epoch = results["epochs"][-1]
-    print(f"loss of the last epoch: {epoch['loss']:.2f}")
-    print(f"1 rank alone: {results['alone']:,.0f} tokens per second")
-    together = epoch["tokens_per_s"]
-    print(
-        f"{results['world_size']} ranks: {together:,.0f} tokens per second, "
-        f"{together / results['alone']:.2f} times as many"
-    )
     if args.out:
         files.write(args.out, json.dumps(results, indent=1))
 
@@ -286,10 +249,9 @@ def main(args):
         apart = gradients_apart(model, dataset, args.batch_size, device)
         results |= {"gradients_apart": apart, "gradients_equal": apart <= 1e-12}
         results["ring_equal"] = ring_equals_all_reduce(ring, device)
-    results["alone"] = speed_alone(train_step, model, dataset, args, device)
-    optimizer = optimizer_of(model, args)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     trained = train(train_step, model, loader, optimizer, args, device)
-    results["epochs"], shards = trained
+    results["losses"], shards = trained
     if args.check:
         results["weights_equal"] = weights_equal(model, device)
     ranks = [None] * dist.get_world_size()
@@ -322,10 +284,10 @@ def check(args):
             raise ValueError(
                 f"--{name.replace('_', '-')} takes a number above 0; got {getattr(args, name)}"
             )
-    least = (WARM_UP + 1) * args.batch_size * int(os.environ["WORLD_SIZE"])
+    least = args.batch_size * int(os.environ["WORLD_SIZE"])
     if args.pieces < least:
         raise ValueError(
-            f"--pieces takes at least {least}, {WARM_UP + 1} batches for each process; got {args.pieces}"
+            f"--pieces takes at least {least}, a batch for each process; got {args.pieces}"
         )
     for name in ("checkpoint", "out"):
         path = getattr(args, name)

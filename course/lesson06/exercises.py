@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from course.checks import expect, my_tools
-from course.checks.core import LearnerError, NotYet, call, chosen
+from course.checks.core import LearnerError, NotAttempted, NotYet, call, chosen, same_code
 from course.checks.ranks import Hang, run_ranks, train_two
 from course.checks.words import exercise, quiz
 
@@ -21,6 +21,13 @@ __all__ = ["Hang", "chosen", "run_ranks"]
 
 
 # --- convert a script to DDP --------------------------------------------------------------------------
+def ordinary(model, dataset, batch_size):
+    if torch.cuda.is_available():
+        model = model.cuda()
+    loader = DataLoader(dataset, batch_size, shuffle=True)
+    return model, loader
+
+
 def to_ddp(model, dataset, batch_size):
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -35,6 +42,8 @@ def to_ddp(model, dataset, batch_size):
 def _check_to_ddp(answer):
     if not callable(answer):
         raise NotYet("expected your function. Pass its name without parentheses.")
+    if same_code(answer, ordinary):
+        raise NotAttempted("Change the function above, then run this cell again.")
     try:
         source = my_tools.source(answer)
     except my_tools.NotKept as reason:
@@ -50,10 +59,9 @@ def _check_to_ddp(answer):
 
 
 def _judge_training(first, second):
-    twice = set(first["seen"]) & set(second["seen"])
-    if twice:
-        which = "Which object deals the samples out, and does the loader use it?"
-        raise NotYet(f"both processes trained on sample {min(twice)}. {which}")
+    if set(first["seen"]) & set(second["seen"]):
+        seen = f"rank 0 trained on samples {first['seen']}, rank 1 on {second['seen']}"
+        raise NotYet(f"{seen}. Which object deals them out, and does the loader use it?")
     if first["weights"] != second["weights"]:
         raise NotYet("after training, the ranks have different weights. Who averages gradients?")
     trained = len({*first["seen"], *second["seen"]})
@@ -132,8 +140,8 @@ def stuck(step):
         lines = str(hang).split(", ")
     because = (
         "The sum needs all four. The numbers go around a ring, 0→1→2→3→0: each rank waits for the one before it.\n\n"
-        "A call that all ranks make together is a collective. All must call the same ones in the same order, so let them agree first: all-reduce a flag. "
-        "After a skip in mid-epoch, nothing hangs until the end: different batches are averaged silently."
+        "A call that all ranks make together is a collective. All must call the same ones in the same order, so let them agree first: all-reduce a flag, and all skip together. "
+        "On GPUs, you'd see nothing for ten minutes. Then NCCL's watchdog reports a timeout, and ends the program."
     )
     return {"actual": "ranks 0, 1 and 3", "because": because, "lines": lines}
 

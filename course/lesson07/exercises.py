@@ -1,30 +1,27 @@
 """Exercises and quiz of lesson 07, Time asynchronous work."""
 
 import copy
-import inspect
 import linecache
 import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable
 from unittest import mock
 
 import torch
 
 from course import photos
-from course.checks import expect, my_tools
-from course.checks.core import NotYet, call, chosen
+from course.checks import expect
+from course.checks.core import NotAttempted, NotYet, call, same_code
 from course.checks.watch import GPU, Watched, count_waits, waits_and_result
 from course.checks.words import exercise, quiz
-from course.lesson02.exercises import move_batch
 from course.lesson07.limits import examine
 from course.lesson07.limits import exercise as limit
 from helpers.training import train_step
 from practice_gpus import practice_gpus
 
 # The lesson calls them, too.
-__all__ = ["chosen", "count_waits", "examine", "limit"]
+__all__ = ["count_waits", "examine", "limit"]
 
 
 def nap(ms):
@@ -41,26 +38,12 @@ def photo_project():
     return model, list(zip(*pinned, strict=True)), optimizer
 
 
-def on_h100(run_epoch, find=None):
-    """Return (the lines that wait in one batch, the forecast of an epoch of three batches) of `run_epoch` on an H100.
-
-    `find` is `find_waits`; without it, no lines.
-    """
+def on_h100(run_epoch):
+    """Return (the lines that wait in one batch, the forecast of an epoch of three batches) of `run_epoch` on an H100."""
     with practice_gpus(1, card="H100 SXM", values=False, stand_in=1.0) as h100:
         model, batches, optimizer = photo_project()
-        lines = []
-        if find:
-            lines = find(lambda: run_epoch(model, batches[:1], optimizer))
-            lines = [_inside(line, run_epoch) for line in lines]
+        lines = find_waits(lambda: run_epoch(model, batches[:1], optimizer))
         return lines, h100.forecast(lambda: run_epoch(model, batches, optimizer))
-
-
-def _inside(line, loop):
-    """Return `line` with the name of the function it is in, if that isn't `loop`."""
-    for tool in (loop, move_batch, train_step):
-        if line in inspect.getsource(tool):
-            return line if tool is loop else f"in {tool.__name__}: {line}"
-    return line
 
 
 WAITS_FOR = {  # line of the lesson: what Python needs from the GPU there
@@ -70,11 +53,6 @@ WAITS_FOR = {  # line of the lesson: what Python needs from the GPU there
     "x[x > 0.5]": "the size of its result",
     "host.to('cuda')": "a copy",
 }
-
-
-def tools() -> tuple[Callable, Callable]:
-    """Return `move_batch` and `train_step`: the learner's where kept, otherwise the course's."""
-    return my_tools.mine("move_batch", move_batch), my_tools.mine("train_step", train_step)
 
 
 # --- an honest stopwatch ------------------------------------------------------------------------
@@ -233,7 +211,16 @@ def _judge_lines(found):
 waits = exercise("07.waits", _check_find_waits, find_waits, tool="find_waits", letter="b")
 
 
-# --- an epoch with one wait ---------------------------------------------------------------------
+# --- keep the stream full -----------------------------------------------------------------------
+def halting(model, batches, optimizer):
+    total = 0.0
+    for images, labels in batches:
+        x = photos.prepare(images).to("cuda")
+        y = labels.to("cuda")
+        total += train_step(model, x, y, optimizer).item()
+    return total / len(batches)
+
+
 def flowing(model, batches, optimizer):
     total = 0.0
     for images, labels in batches:
@@ -244,6 +231,8 @@ def flowing(model, batches, optimizer):
 
 
 def _check_flowing(answer):
+    if same_code(answer, halting):
+        raise NotAttempted("Change the function above, then run this cell again.")
     with practice_gpus(1, asynchronous=True):
         model = Watched()
         data = torch.randint(256, (12, 3, 2, 2), dtype=torch.uint8), torch.randint(5, (12,))

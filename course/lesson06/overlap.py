@@ -17,7 +17,7 @@ NAMES = ("NVLink", "InfiniBand", "PCIe")  # by way
 UNIT = "ms since the step began"
 RATES = (
     "The step: our forecast for an H100. All-reduces: measured on 8 H200s (NVLink), 32 B200s in four machines "
-    "(InfiniBand) and RTX 4090s with a patched driver (PCIe, here 8). GB/s: what each GPU sends."
+    "(InfiniBand) and RTX 4090s with a patched driver (PCIe, here 8). GB/s: what each GPU sends, in a ring nearly twice its gradients."
 )
 BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")

@@ -262,9 +262,7 @@ def lesson_map() -> None:
             rows = "".join(f"<div>{item}</div>" for item, _ in items)
             columns.append(f'<td style="text-align:left;vertical-align:top">{head}{rows}</td>')
     table = f'<table style="font-size:14px;line-height:1.7"><tr>{"".join(columns)}</tr></table>'
-    folded = (
-        f"<details><summary>All pages, and what you've solved</summary>{table}{below}</details>"
-    )
+    folded = f"<details><summary>The map</summary>{table}{below}</details>"
     show.page(folded, "\n".join(lines))
 
 

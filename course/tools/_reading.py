@@ -28,7 +28,7 @@ REWORDED = [
         (r" Guess, then run the next cell\.", ""),
         (r"\n*Run this cell again to [^.]*\.", ""),
         (r" Shift\+Enter runs a cell\.", ""),
-        (r"Until you run a cell, what stands", "What stands"),
+        (r"Until you run a cell, what stands below it", "What stands below a cell"),
         (r", so click a gray bar to open it", ""),
         (r"Run the next cell: a box.*?, too\.", "Paste its last line into *Search* at the top, or look for its words below."),
     )

@@ -29,6 +29,7 @@ REWORDED = [
         (r"\n*Run this cell again to [^.]*\.", ""),
         (r" Shift\+Enter runs a cell\.", ""),
         (r"Until you run a cell, what stands below it", "What stands below a cell"),
+        ("In a running notebook, the figure", '<a href="#run">Run this page</a>, and the figure'),
         (r", so click a gray bar to open it", ""),
         (r"Run the next cell: a box.*?, too\.", "Paste its last line into *Search* at the top, or look for its words below."),
     )

@@ -9,26 +9,33 @@ const clean = (text) => text.trim().toLowerCase();
 
 // Charts come alive, their titles as wide as they are; where that fails, their pictures stay.
 function wrap(title, letters) {
-    const fit = (text) => text?.expr
+    const fit = (text, letters) => text?.expr
         ? {expr: `slice(split(replace(${text.expr}, regexp("(.{1,${letters}})( |$)", "g"), "$1\\n"), "\\n"), 0, -1)`}
         : typeof text === "string" ? text.match(RegExp(`.{1,${letters}}( |$)`, "g")) : text;
-    return title?.text ? {...title, text: fit(title.text), subtitle: fit(title.subtitle)} : fit(title);
+    if (!title?.text) return fit(title, letters);
+    return {...title, text: fit(title.text, letters), subtitle: fit(title.subtitle, Math.floor(1.25 * letters))};
 }
+const widen = (chart) => {  // a phone scrolls what has no room in its width
+    const {right} = chart.getBoundingClientRect(), past = (part) => part.getBoundingClientRect().right > right + 2;
+    if ([...chart.querySelectorAll("svg text")].some(past)) chart.classList.add("wide");
+    dispatchEvent(new Event("resize"));
+};
 const draw = async (chart) => {
     const place = document.createElement("div"), spec = JSON.parse(chart.dataset.spec);
     chart.prepend(place);
-    if (innerWidth < 640) spec.title = wrap(spec.title, Math.floor(innerWidth / 10));
+    if (innerWidth < 640) spec.title = wrap(spec.title, Math.floor(innerWidth / 12));
     try {
         await vegaEmbed(place, spec, JSON.parse(chart.dataset.options));
         chart.querySelector("img").remove();
+        widen(chart);
     } catch { place.remove(); }
 };
 const charts = document.querySelectorAll(".chart");
 if (charts.length) bring("vega.js", () => window.vegaEmbed && charts.forEach(draw));
-document.addEventListener("toggle", () => dispatchEvent(new Event("resize")), true);
-document.querySelector("main").addEventListener("click", ({target}) => {  // a phone shows figures small
-    if (target.matches("img") && !target.closest("a")) target.classList.toggle("large");
-});
+document.addEventListener("toggle", ({target}) => {
+    target.querySelectorAll(".chart").forEach(widen);
+    dispatchEvent(new Event("resize"));
+}, true);
 addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach(
     (fold) => { fold.open = true; }));
 

@@ -226,7 +226,7 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
     title = f"25 images per step: {1 / share:.1f} times as many images per second"
     bars = plots.here({f"{size} per step": speed for size, speed in speeds.items()})
     words = {f"{size} per step": f"{speed:,.0f}" for size, speed in speeds.items()}
-    unit = "images per second on your CPU"
+    unit = "images per second on this CPU"
     figure = plots.bars(bars, title, unit, words=words, colors=plots.CPU)
     told = ", ".join(f"{words[name]} with {name}" for name in words)
     return {"actual": actual, "because": because, "figure": (figure, f"Images per second: {told}.")}

@@ -16,7 +16,7 @@ PLUMBING = re.compile(
 OF_COURSE = re.compile(r"from course\.(?:lesson\d+|show)\S* import (.+)")
 EXERCISE = re.compile(r"difficulty \d of 3")
 CHECKED = re.compile(r"\bex\.(\w+)\.check\(")
-DONE = r"(?<!to )\b[Rr]un (?:it\b|th(?:is|at) one|that cell|both cells|the picture)|Change both cells|folder icon|the cell above"
+DONE = r"(?<!to )\b[Rr]un (?:it\b|these\b|th(?:is|at) one|that cell|both cells|the picture)|Change both cells|folder icon|the cell above"
 LIVE = re.compile(
     rf"((?:{DONE})[^\n]*?[.?])(?=\s|$)"
 )  # a sentence that a colon ends leads to what is shown

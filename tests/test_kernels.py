@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -354,20 +355,11 @@ def test_the_model_answer_stands_in_until_the_learners_kernel_passes(capsys, mon
     assert eleven.softmax.yours() == "mine" and not capsys.readouterr().out
 
 
-# --- first kernels: what the picture of page 93 calls the obvious way
+# --- first kernels: what page 93 calls the obvious way
 
 WHOLE_TILE = (
     "rows[:, None] + 0 * columns[None, :], mask=(rows[:, None] < n) & (columns[None, :] < n)"
 )
-GLOBAL = """
-extern "C" __global__ void convolve(const float* x, const float* w, float* out, int n) {
-  int i = blockIdx.x * 128 + threadIdx.x;
-  float total = 0;
-  for (int k = 0; k < 5; k++)
-    if (i + k >= 2 && i + k - 2 < n && i < n) total += w[k] * x[i + k - 2];
-  if (i < n) out[i] = total;
-}
-"""
 MAXIMUM_FIRST = """largest = tl.maximum(largest, tl.max(v, axis=0))
     for first in range(0, columns, BLOCK):
         offsets = first + tl.arange(0, BLOCK)
@@ -405,7 +397,7 @@ def first_score(name):
         return puzzles._product_score({"TILE": 16, "num_warps": 4})[0]
     each = getattr(puzzles, name)
     if name == "convolve":
-        return each.scored(GLOBAL)
+        return each.scored(pictures.OBVIOUS)
     if name == "online":
         source = inspect.getsource(each.reference)
         start, end = (
@@ -418,10 +410,15 @@ def first_score(name):
 
 @needs_compilers
 @pytest.mark.slow
-@pytest.mark.parametrize("name", pictures.FIRST)
-def test_a_first_kernel_scores_what_the_picture_of_page_93_says(name):
+@pytest.mark.parametrize("name", [*FIRST, "convolve", "online", "product"])
+def test_a_puzzle_names_the_score_of_the_obvious_way_and_par(name):
     """They pass the check, too, so that a learner's first kernel may be one of them."""
-    assert first_score(name) == pytest.approx(pictures.FIRST[name], rel=0.02)
+    cells = _notebooks.read(ROOT / "notebooks/93_kernel_puzzles.ipynb").cells
+    told = [cell.source for cell in cells]
+    check = next(place for place, text in enumerate(told) if f"ex.{name}.check(" in text)
+    said = re.search(r"obvious way scores ([\d.]+), par is ([\d.]+)\.", told[check - 1])
+    found = first_score(name), getattr(puzzles, name).par()
+    assert found == pytest.approx(tuple(map(float, said.groups())), rel=0.02)
 
 
 def test_the_scorecard_adds_up_what_passed(capsys, monkeypatch):

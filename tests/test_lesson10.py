@@ -129,3 +129,20 @@ def test_most_jobs_have_more_than_one_good_plan():
         good[name] = [split for split in splits if plans.works(job, split)]
         assert plan.reference[name] in good[name]
     assert [len(splits) for splits in good.values()] == [3, 1, 2, 3]
+
+
+def test_the_first_picture_adds_up_what_a_rank_holds():
+    """FSDP at rest is 12 bytes of its part; at the peak come two gathered blocks and a block's whole gradients."""
+    held = figures.gpu_memory(8, 8, 32)
+    sums = [sum(parts) for parts in zip(*held.values(), strict=True)]
+    assert (sums[0], sums[-1]) == (12, 16)
+    assert max(sums) == pytest.approx(12 + 4 * 30 / 32 + 1 + 2 * 7 / 8)
+    assert "12 at rest, 18.5 at the peak" in figures.first_picture()[1]
+
+
+def test_the_link_decides_whether_4096_tokens_hide_a_gather():
+    """The page states 11,542 tokens over PCIe and 749 over NVLink; the bars must agree."""
+    assert f"{plans.RATE / 24e9:,.0f} {plans.RATE / 370e9:.0f}" == "11,542 749"
+    figure, told = figures.hides()
+    compute, slow, fast = (bar.get_width() for bar in figure.axes[0].patches)
+    assert fast < compute < slow and slow / compute == pytest.approx(11_542 / 4096, rel=1e-3)

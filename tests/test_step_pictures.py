@@ -63,8 +63,13 @@ def test_a_ring_s_arrows_show_one_chunk_for_each_gpu():
 
 
 def test_fsdp_has_one_whole_block_at_most():
+    """And at most one more arrives; a gradient's shard appears once its block's backward pass is over."""
+    shards = []
     for _, boxes in step_pictures.fsdp().frames:
-        assert len({box.x for box in boxes if box.label == "whole"}) <= 1
+        for label in ("whole", "all-gather"):
+            assert len({box.x for box in boxes if box.label == label}) <= 1
+        shards.append(sum(box.y % 1 > 0.75 for box in boxes))
+    assert shards == [0, 0, 0, 0, 0, 0, 4, 8, 12, 16]
 
 
 @pytest.mark.parametrize("part", [None, *machine_picture.PARTS, ("hbm", "l2")])

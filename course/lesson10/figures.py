@@ -5,7 +5,7 @@ from itertools import product
 
 from course.checks.core import chosen
 from course.lesson10.exercises import bytes as bytes_exercise
-from course.lesson10.plans import JOBS, ROOM, fits, forecast, is_plan, works
+from course.lesson10.plans import JOBS, RATE, ROOM, fits, forecast, is_plan, works
 from course.pictures.cells import box
 from course.pictures.moving import PALE
 from course.show import figures, vega
@@ -23,25 +23,54 @@ def still_needs(parameters):
 
 
 # --- who holds what ---------------------------------------------------------------------------------
-def first_picture(room=80, across=27):
-    """Return (Figure, alternative text): H100s that 16 bytes for each parameter of Llama 3.1 fill, each a square."""
-    title = "Not counting activations, Llama 3.1 405B fills 81 H100s"
-    figure, axes = plots.drawing(title, (7.4, 2.8))
-    top, told = 0, []
-    for billions in (8, 70, 405):
-        full = 16 * billions / room
-        count = math.ceil(full)
-        for gpu in range(count):
-            place = top + gpu // across, 0.86, 0.86, gpu % across
-            axes.barh(*place, color=plots.GREENS[4])
-            axes.barh(place[0], min(1, full - gpu) * 0.86, *place[2:], color=plots.GPU)
-        size = plots.number(16 * billions)
-        axes.text(-0.7, top, f"{billions}B: {size} GB", ha="right", va="center", **NOTE)
-        told.append(f"{billions} billion parameters {count}")
-        axes.text(min(count, across) + 0.3, top, f"× {count}", va="center", **NOTE)
-        top += math.ceil(count / across) + 0.7
-    axes.set(xlim=(-5.2, across + 2), ylim=(top - 1, -0.8))
-    return figure, f"H100s that parameters, gradients and Adam fill: {', '.join(told)}."
+def gpu_memory(billions=8, ranks=8, blocks=32):
+    """Return GB of the parts that a rank holds under FSDP in each moment of a step, in float32: (part, values) from below.
+
+    Forward and backward take a moment per block. Gathered are the block that runs and the next one; in backward, the block's
+    gradients are whole until they are reduce-scattered.
+    """
+    state, block = 4 * billions / ranks, 4 * billions / blocks
+    gathered = block * (1 - 1 / ranks)  # a rank has its own part already
+    moments = 2 * blocks + 2  # and at rest, before and after
+    done = [max(0, min(blocks, moment - 1 - blocks)) for moment in range(moments)]
+    runs = [0, *[1] * (2 * blocks), 0]
+    next_one = [on and moment not in (blocks, 2 * blocks) for moment, on in enumerate(runs)]
+    backward = [moment > blocks and on for moment, on in enumerate(runs)]
+    return {
+        "optimizer": [2 * state] * moments,
+        "parameters": [state] * moments,
+        "gradients": [
+            state * part / blocks + block * on for part, on in zip(done, backward, strict=True)
+        ],
+        "gathered": [gathered * (on + more) for on, more in zip(runs, next_one, strict=True)],
+    }
+
+
+def first_picture(billions=8, ranks=8, room=80):
+    """Return (Figure, alternative text): what a rank holds in each moment of a step, under FSDP and under DDP."""
+    held = gpu_memory(billions, ranks)
+    peak, whole = max(map(sum, zip(*held.values(), strict=True))), 16 * billions
+    title = f"{billions} billion parameters on {ranks} GPUs: FSDP peaks at about {peak:.3g} GB, DDP at {whole}"
+    figure, axes = plots.new_figure(title, "one step", "GB on each GPU", (7.3, 3.0))
+    colors = [*(plots.MEMORY[part] for part in list(held)[:3]), plots.COMM]
+    moments = range(len(held["gathered"]))
+    axes.stackplot(moments, *held.values(), colors=colors, step="mid")
+    middle, end = len(moments) / 2, len(moments) - 1
+    axes.plot([0, middle, end], [0.75 * whole, 0.75 * whole, whole], color=plots.INK)
+    axes.axhline(room, color=plots.TROUBLE, linewidth=1.2, linestyle="--")
+    for x, y, words, color in (
+        (1, 0.75 * whole + 5, "DDP: everything, on each GPU", plots.INK),
+        (1, room - 11, f"an H100 has {room} GB", plots.TROUBLE),
+        (1, 26, "FSDP: a shard of everything, and in violet the blocks just gathered", plots.COMM),
+    ):
+        axes.text(x, y, words, fontsize=10, color=color)
+    axes.set(ylim=(0, 1.05 * whole), xlim=(0, end), xticks=[middle / 2, 1.5 * middle])
+    axes.set_xticklabels(["forward", "backward"])
+    axes.grid(False)
+    return figure, (
+        f"GB on each GPU over a step. DDP: {0.75 * whole:.0f}, then {whole}; an H100 has {room}. "
+        f"FSDP: {sum(part[0] for part in held.values()):.0f} at rest, {peak:.3g} at the peak."
+    )
 
 
 def first_picture_b():
@@ -115,6 +144,22 @@ def show_run(results):
 
 
 # --- what hides the traffic -------------------------------------------------------------------------
+def hides(tokens=4096, block=8e9 / 32):
+    """Return (Figure, sentence): how long a block's forward pass computes, and how long its gather takes over two links."""
+    compute = 1000 * 2 * block * tokens / RATE
+    links = {"PCIe 4.0, 24 GB/s": 24e9, "NVLink, 370 GB/s": 370e9}
+    gathers = {f"gather it over {link}": 1000 * 2 * block / rate for link, rate in links.items()}
+    times = {"compute the block": compute, **gathers}
+    colors = dict.fromkeys(times, plots.COMM) | {"compute the block": plots.GPU}
+    title = f"{tokens:,} tokens hide the gather over NVLink, not over PCIe"
+    figure = plots.bars(
+        times, title, "ms, forecast, for one block of an 8-billion model", colors=colors
+    )
+    told = ", ".join(f"{name} {time:.3g}" for name, time in times.items())
+    return figure, f"Bars, in ms: {told}."
+
+
+HIDDEN = "only over NVLink", "The gather has to be shorter than the block's compute."
 TICKS = [2**n for n in range(8, 17, 2)]  # tokens
 
 

@@ -5,8 +5,8 @@ import inspect
 import torch
 
 from course.checks.puzzle import digits
-from course.lesson93 import exercises
-from course.pictures.cells import grid
+from course.lesson93 import exercises, touched
+from course.pictures.cells import box, grid
 from course.show.figures import show as show_figure
 from helpers.plots import (
     FAINT,
@@ -15,15 +15,23 @@ from helpers.plots import (
     INK,
     RULE,
     SMALL,
-    WAIT,
-    blank_figure,
     drawing,
-    set_title,
 )
 
 MOST = 12  # rows and columns that are drawn
 ALL = slice(None)
 NEEDS = {  # name: (places of the result, places of what goes in, the finding)
+    "add_ten": (5, {"x": 5}, "out[5] takes x[5]"),
+    "add_two": (
+        slice(4, 8),
+        {"x": slice(4, 8), "y": slice(4, 8)},
+        "program 1 of three adds four pairs",
+    ),
+    "guard": (
+        slice(8, 10),
+        {"x": slice(8, 10)},
+        "program 1 has places 8 to 15, and x ends at 9",
+    ),
     "row_sums": (2, {"x": 2}, "an element needs its whole row"),
     "double": ((1, slice(4, 8)), {"x": (1, slice(4, 8))}, "four neighbors fit into one load"),
     "histogram": (5, {"x": lambda x: x == 5}, "out[5] counts the fives in x"),
@@ -41,53 +49,39 @@ NEEDS = {  # name: (places of the result, places of what goes in, the finding)
         "word 4 needs the keys and values of words 0 to 4",
     ),
 }
-FIRST = {  # what the kernel that one writes first scores; counted by a test, where all of them stand
-    "outer": 6.0,
-    "double": 64.0,
-    "histogram": 795.0,
-    "convolve": 33.1,
-    "online": 16.0,
-    "product": 125.0,
-    "quantized": 3.02,
-    "attention": 22.0,
+OBVIOUS = """
+extern "C" __global__ void convolve(const float* x, const float* w, float* out, int n) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  float total = 0;
+  for (int k = 0; k < 5; k++)
+    if (i + k >= 2 && i + k - 2 < n && i < n) total += w[k] * x[i + k - 2];
+  if (i < n) out[i] = total;
 }
+"""
 
 
 def first_picture():
-    """Return (figure, alternative text): from the score of a first kernel to par, for each puzzle; par is counted now."""
-    figure = blank_figure((7.3, 3.3))
-    axes = figure.subplots()
-    puzzles = [each for each in exercises.PUZZLES if each.name in FIRST]
-    pars = [each.par() for each in puzzles]
-    times = [FIRST[each.name] / par for each, par in zip(puzzles, pars, strict=True)]
-    set_title(figure, f"Par is as little as 1/{max(times):.0f} of a first kernel's score")
-    for place, (each, par, ratio) in enumerate(zip(puzzles, pars, times, strict=True)):
-        axes.plot([1, ratio], [place, place], color=GREENS[3], linewidth=5, zorder=1)
-        axes.plot(ratio, place, "o", color=WAIT, markersize=9)
-        axes.plot([1, 1], [place, place - 0.42], color=INK, linewidth=1.2)
-        axes.plot(1.06, place - 0.3, ">", color=GPU, markersize=7)
-        axes.plot(1, place, "o", color=INK, markersize=4)
-        axes.text(0.82, place, f"par {par:.3g}", **_beside("right"))
-        axes.text(
-            1.35 * ratio,
-            place,
-            f"{digits(FIRST[each.name])} {each.unit}, ÷ {ratio:.2g}",
-            **_beside("left"),
-        )
-    axes.set_yticks(range(len(times)), [each.title for each in puzzles], fontsize=9, color=INK)
-    axes.set(xscale="log", xlim=(0.2, 20000), ylim=(len(times) - 0.5, -0.8), xticks=[])
-    axes.set_xlabel(
-        "score of a first kernel ÷ par (log scale)", loc="left", fontsize=9, color=FAINT
+    """Return (figure, alternative text): how often two kernels with the same result load each number, and their scores."""
+    each, said = exercises.convolve, []
+    figure, axes = drawing("One convolution, two kernels: how often each loads x[i]", (7.3, 2.2))
+    kernels = {"the obvious way": OBVIOUS, "par": each.reference}
+    for row, (name, answer) in enumerate(kernels.items()):
+        _, _, counts = touched.counted(each, answer)
+        times, score, top = counts["x"][:MOST].tolist(), each.scored(answer), 2.1 * row
+        axes.text(-0.4, top + 0.5, name, fontsize=10, color=INK, ha="right", va="center")
+        for place, count in enumerate(times):
+            color = GREENS[max(1, 4 - count)]
+            box(axes, place, top, 1, 1, color, str(count), edgecolor=RULE, linewidth=0.7)
+        axes.text(MOST + 0.6, top + 0.5, "…", **_beside("center"))
+        axes.barh(top + 0.5, 7 * score / 33, 0.9, MOST + 1.6, color=GPU)
+        words = f"{digits(score)} bytes per result"
+        axes.text(MOST + 1.7, top + 1.4, words, fontsize=10, color=INK, va="center")
+        said.append(f"{name}: loads {', '.join(map(str, times))}, {words}")
+    axes.set(xlim=(-5.6, 21.5), ylim=(4.1, -0.2))
+    return (
+        figure,
+        f"Loads of x[0] to x[{MOST - 1}] by two kernels for a convolution. {'; '.join(said)}.",
     )
-    axes.minorticks_off()
-    axes.tick_params(length=0)
-    axes.set_facecolor("none")
-    axes.spines[:].set_visible(False)
-    said = "; ".join(
-        f"{each.title}: {digits(FIRST[each.name])} {each.unit}, par {par:.3g}"
-        for each, par in zip(puzzles, pars, strict=True)
-    )
-    return figure, f"Eight fairways, each from a first kernel's score to par. {said}."
 
 
 def _beside(side):

@@ -16,12 +16,7 @@ VERBS = {"load": "loaded", "store": "stored", "atomic": "added to"}
 
 def touched(puzzle: Puzzle, answer: Any) -> None:
     """Show what `answer` touched in the puzzle's smallest problem, and how often: a cell for each element."""
-    torch.manual_seed(1)
-    problem = puzzle.problems()[0]
-    _, result = run(answer, problem, touches=True)
-    tensors = dict(zip(parameters(answer), problem.values, strict=True))
-    tensors = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
-    counts = {name: _times(result.touches, name, each) for name, each in tensors.items()}
+    problem, result, counts = counted(puzzle, answer)
     corners = {name: torch.atleast_2d(each)[:MOST, :MOST] for name, each in counts.items()}
     cells = sum(max(each.shape[1], 9) + 2 for each in corners.values()) - 2
     size, rows = min(0.3, 6.9 / cells), max(len(each) for each in corners.values())
@@ -44,6 +39,20 @@ def touched(puzzle: Puzzle, answer: Any) -> None:
     axes.set(xlim=(-0.1, 6.9 / size + 0.2), ylim=(rows + 0.1, -1.5))
     axes.set_aspect("equal", anchor="NW")
     figures.show(figure, f"{title}: {'; '.join(said)}.")
+
+
+def counted(puzzle: Puzzle, answer: Any) -> tuple[Any, Any, dict]:
+    """Run `answer` on the puzzle's smallest problem; returns (problem, result, how often it touched each element, by tensor)."""
+    torch.manual_seed(1)
+    problem = puzzle.problems()[0]
+    _, result = run(answer, problem, touches=True)
+    tensors = dict(zip(parameters(answer), problem.values, strict=True))
+    tensors = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
+    return (
+        problem,
+        result,
+        {name: _times(result.touches, name, each) for name, each in tensors.items()},
+    )
 
 
 def _times(touches, name, tensor):

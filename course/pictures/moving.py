@@ -102,36 +102,41 @@ def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
     """Return the picture of a training step under FSDP: each of `ranks` keeps its part of each of `blocks`."""
     picture = Picture(
         "FSDP: a block is whole only while it runs",
-        "A row for each GPU, a column for each block: a thin part is kept always, and of Adam's moments, too; one block at a time "
-        "is gathered, used, dropped.",
+        "A row for each GPU, a column for each block: a shard is kept always, and of Adam's moments, too. One block is whole while "
+        "the next arrives; after its backward pass, its gradients' shard stays.",
         columns=blocks,
         rows=ranks + 1,
         labels=["", *(f"GPU {rank}" for rank in range(ranks))],
     )
     picture.frame(f"At rest, each GPU has 1/{ranks} of every block.", _fsdp_boxes(blocks, ranks))
     for block in range(blocks):
-        boxes = _fsdp_boxes(blocks, ranks, block, plots.GPU)
-        picture.frame(f"Forward, block {block + 1}: all-gather, compute, drop.", boxes)
+        words = f"Forward, block {block + 1}: gathered; compute, then drop."
+        picture.frame(words, _fsdp_boxes(blocks, ranks, block, block + 1))
     for block in reversed(range(blocks)):
-        words = (
-            f"Backward, block {block + 1}: all-gather, compute, reduce-scatter the gradients, drop."
-        )
-        picture.frame(words, _fsdp_boxes(blocks, ranks, block, plots.COMM))
+        words = f"Backward, block {block + 1}: compute, reduce-scatter, drop."
+        picture.frame(words, _fsdp_boxes(blocks, ranks, block, block - 1, range(block + 1, blocks)))
+    words = f"Then each GPU has 1/{ranks} of the gradients, too."
+    picture.frame(words, _fsdp_boxes(blocks, ranks, done=range(blocks)))
     return picture
 
 
-def _fsdp_boxes(blocks, ranks, whole=None, color=None):
+def _fsdp_boxes(blocks, ranks, whole=None, coming=None, done=()):
     for block in range(blocks):
         yield Box(block, 0.2, 0.96, 0.8, plots.CARD, f"block {block + 1}")
     for rank in range(ranks):
         for block in range(blocks):
             width = 0.96 / ranks
+            shard = block + rank * width
             if block == whole:
-                yield Box(block, rank + 1.1, 0.96, 0.58, color, "whole")
+                yield Box(block, rank + 1.1, 0.96, 0.5, plots.GPU, "whole")
+            elif block == coming:
+                yield Box(block, rank + 1.1, 0.96, 0.5, plots.COMM, "all-gather")
             else:
-                yield Box(block, rank + 1.1, 0.96, 0.58, PALE)
-                yield Box(block + rank * width, rank + 1.1, width, 0.58, plots.GREENS[0])
-            yield Box(block + rank * width, rank + 1.72, width, 0.18, plots.MEMORY["optimizer"])
+                yield Box(block, rank + 1.1, 0.96, 0.5, PALE)
+                yield Box(shard, rank + 1.1, width, 0.5, plots.GREENS[0])
+            yield Box(shard, rank + 1.63, width, 0.14, plots.MEMORY["optimizer"])
+            if block in done:
+                yield Box(shard, rank + 1.8, width, 0.14, plots.MEMORY["gradients"])
 
 
 def _grid(tiles):

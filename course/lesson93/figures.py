@@ -80,7 +80,7 @@ def first_picture():
     axes.set(xlim=(-5.6, 21.5), ylim=(4.1, -0.2))
     return (
         figure,
-        f"Loads of x[0] to x[{MOST - 1}] by two kernels for a convolution. {'; '.join(said)}.",
+        f"How often two kernels for a convolution load each of the first {MOST} numbers. {'; '.join(said)}.",
     )
 
 

@@ -208,7 +208,10 @@ def kernelbench(name, size, precision, batch, trained, again) -> Step:
 
 
 def torchvision(name, size, precision, batch, trained, again) -> Step:
-    """A network of torchvision's, all of it in one precision, with its images from the CPU; training without an update."""
+    """A network of torchvision's, all of it in one precision, with its images from the CPU; training without an update.
+
+    PyTorch of January 2021 filled each gradient with zeros, and backward added to it.
+    """
     import torch
 
     dtype = torch.half if precision == "FP16" else torch.float
@@ -217,7 +220,8 @@ def torchvision(name, size, precision, batch, trained, again) -> Step:
         net.eval()
         return _silent(lambda: net(x.cuda()))
     labels = torch.zeros(batch, dtype=torch.long, device="cuda")
-    return _trained(net, lambda: torch.nn.functional.cross_entropy(net(x.cuda()), labels), None)
+    loss = lambda: torch.nn.functional.cross_entropy(net(x.cuda()), labels)  # noqa: E731
+    return _trained(net, loss, None, dropped=False)
 
 
 def _torchvision(name):
@@ -238,8 +242,10 @@ def _silent(run: Callable, mixed: Callable = nullcontext) -> Step:
     return step
 
 
-def _trained(net, loss: Callable, update: Any, mixed: Callable = nullcontext) -> Step:
-    """A step of training, with its update if there is one."""
+def _trained(
+    net, loss: Callable, update: Any, mixed: Callable = nullcontext, dropped: bool = True
+) -> Step:
+    """A step of training, with its update if there is one; gradients are ``dropped`` afterwards, or filled with zeros."""
 
     def step():
         with mixed():
@@ -247,10 +253,10 @@ def _trained(net, loss: Callable, update: Any, mixed: Callable = nullcontext) ->
         found.backward()
         if update is not None:
             update.step()
-        net.zero_grad()
+        net.zero_grad(dropped)
 
-    if update is not None:
-        step()  # makes the update's state
+    if update is not None or not dropped:
+        step()  # makes the update's state, and the gradients that stay
     return step
 
 

@@ -28,6 +28,14 @@ RESULT = {"fp64": 8, "fp32": 4, "tf32": 4, "int8": 4}  # bytes of a result; 2 of
 # A depthwise convolution loads a number for each element of its filter. Share of the float32 peak: 0.12 on an H100 (5 × 5 in
 # float16, pytorch/pytorch#125362), on an A100 0.06 to 0.08 (3 × 3, #18631).
 DEPTHWISE, DEPTHWISE_A100 = 0.12, 0.07
+# Without tensor cores cuDNN computes a 3 × 3 convolution of float32 by Winograd's algorithm, with fewer multiplications. Share of
+# the float32 peak by the direct count, in DeepBench's tables (baidu-research/DeepBench@da81ba7, results/train, which name the
+# algorithm): 1.41 forward, 1.43 and 1.57 backward on a V100 and a P100, 1.5 on a 1080 Ti; others 0.44 to 0.67.
+WINOGRAD, DIRECT = 1.4, 0.6
+# What the L2 cache holds comes faster than the bandwidth of GDDR memory: 5.9 times on an L40 (te42kyfo/gpu-benches@1c36d50,
+# gpu-small-kernels), 3.6 on an RTX 4090 (smallscientist1/cuda_microbenchmark). Beside HBM it is 1.3 (H200) to 1.9 (A100): as memory.
+CACHED = 4.0
+HBM = 1024  # bits of a bus that only stacks of HBM have
 # Products on AMD's cards: 668 of 1,307 TFLOP/s on an MI300X (mamf-finder of stas00/ml-engineering@744d01e).
 AMD = 0.51
 
@@ -56,9 +64,11 @@ def reached(work: Work, card: Card) -> float:
         share = min([share, *(most for kind, most in kinds.items() if kind in work.name)])
     if "depthwise" in work.name:
         share = DEPTHWISE_A100 if card.name.startswith("A100") else DEPTHWISE
+    elif "convolution" in work.name and card.peak(work.unit) == card.peak("fp32"):
+        share = (WINOGRAD if work.winograd else DIRECT) * filled(work, card)
     elif "attention" not in work.name:
         share *= filled(work, card)
-    return share * sustained(card)
+    return share * work.useful * sustained(card)
 
 
 def full(work: Work, card: Card) -> bool:
@@ -77,13 +87,14 @@ def filled(work: Work, card: Card) -> float:
     return tiles / (math.ceil(tiles / multiprocessors) * multiprocessors)
 
 
-def limits(work: Work, card: Card, shortest: float = SHORTEST) -> dict[str, float]:
-    """Seconds that each limit alone would allow: {"compute", "memory", "launch"}."""
+def limits(work: Work, card: Card, shortest: float = SHORTEST, cached: int = 0) -> dict[str, float]:
+    """Seconds that each limit alone would allow, where ``cached`` of the bytes are in the L2: {"compute", "memory", "launch"}."""
     share = CHANNELS_LAST if work.channels_last else MEMORY
     compute = 0.0
     if work.flops:
         compute = work.flops / (reached(work, card) * card.peak(work.unit))
-    memory = work.bytes / (share * card.bandwidth * 1e9)
+    moved = work.bytes - (0 if card.device[-1] > HBM else cached * (1 - 1 / CACHED))
+    memory = moved / (share * card.bandwidth * 1e9)
     if work.turned and full(work, card):  # not seen where products leave tensor cores at half rate
         turning = 2 * work.turned / (MEMORY * card.bandwidth * 1e9)
         compute, memory = compute + turning, memory + turning

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from practice_gpus.cards import Card
+from practice_gpus.clock.cache import Cache
 from practice_gpus.clock.cpu import own
 from practice_gpus.clock.kernel_times import (
     SHORTEST,
@@ -57,6 +58,7 @@ class Queue:
     ends: dict = field(default_factory=lambda: defaultdict(float))  # (device, stream) → seconds
     engines: dict = field(default_factory=lambda: defaultdict(float))  # (device, what) → seconds
     marks: dict = field(default_factory=dict)
+    caches: dict = field(default_factory=dict)  # device → its `Cache`
     spans: list[Span] | None = None
 
     def play(self, entry: Entry) -> None:
@@ -94,7 +96,10 @@ class Queue:
         if entry.seconds is not None:
             self.run(entry, None, entry.seconds, entry.work.name, "launch")
             return
-        possible = limits(entry.work, self.card, self.shortest)
+        if entry.device not in self.caches:
+            self.caches[entry.device] = Cache(self.card)
+        cached = self.caches[entry.device].found(entry.work)
+        possible = limits(entry.work, self.card, self.shortest, cached)
         bound = max(possible, key=lambda limit: possible[limit])
         seconds = possible[bound] * (self.slow if bound != "launch" else 1)
         engine = "kernels" if bound != "launch" else None

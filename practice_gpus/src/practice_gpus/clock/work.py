@@ -57,6 +57,9 @@ TWICE = {
 }
 TRAINED = {"native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "batch_norm"}
 TRAINED |= {"_batch_norm_with_update"}
+FEW = (
+    16  # channels: with fewer, cuDNN chose another algorithm than Winograd's in DeepBench's tables
+)
 TENSOR = ("fp16", "bf16", "tf32")  # units of tensor cores
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm"} | OURS.keys()
 # Operators without a tag of PyTorch's that go once through their inputs and results.
@@ -95,7 +98,8 @@ class Work:
 
     ``unit`` says what computes: "fp32", "tf32", "fp16", "bf16", "fp64"; "" where only bytes count. ``launches`` kernels do
     it; ``fusible``: a compiler would merge it with its neighbors; ``known``: there is a rule for it; ``turned``: bytes that a
-    convolution on tensor cores first turns to channels last.
+    convolution on tensor cores first turns to channels last; ``winograd``: whether one without them takes that algorithm;
+    ``useful``: the share of what a kernel multiplies that isn't filling.
     """
 
     name: str
@@ -108,6 +112,8 @@ class Work:
     known: bool = True
     launches: int = 1
     turned: int = 0
+    winograd: bool = False
+    useful: float = 1.0
     bytes: int = field(init=False)
 
     def __post_init__(self):
@@ -197,7 +203,9 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
     count = flops(func._overloadpacket, name, args, kwargs, given, out)
     inputs = tensors(list(given.values()))
     large = max(inputs or tensors(out), key=T.numel, default=None)
+    useful = 1.0
     if "scaled_dot_product" in name:  # by whichever kernel
+        useful = useful_heads(given["query"].shape[-1])
         backward = "_backward" * name.endswith("_backward")
         name = f"scaled_dot_product_attention{backward}"
     return [
@@ -213,8 +221,17 @@ def work(func: torch._ops.OpOverload, args: tuple, kwargs: dict, out: Any) -> li
             fusible(func, name, given),
             known(func),
             launches(name, given),
+            useful=useful,
         )
     ]
+
+
+def useful_heads(width: int) -> float:
+    """The share of a head that isn't filling: fused attention fills it up to the next 32 numbers.
+
+    As ``head_size_rounded`` of FlashAttention has it (flash_api.cpp of Dao-AILab/flash-attention, and PyTorch's copy of it).
+    """
+    return width / (math.ceil(width / 32) * 32)
 
 
 def path(given: dict, out: Any) -> list:
@@ -332,6 +349,7 @@ def convolution(name: str, given: dict, out: torch.Tensor) -> list:
     reads = [(number(x), extent(x)), (number(weight), extent(weight))]
     writes = [(number(out), extent(out))]
     works = [Work(f"{name} (depthwise)" if single else name, reads, writes, flops, unit, last)]
+    works[0].winograd = winograd(weight, given)
     if unit in TENSOR and not last and not plain(weight, given.get("stride", ())):
         works[0].turned = extent(x)
     bias = given.get("bias")
@@ -343,6 +361,13 @@ def convolution(name: str, given: dict, out: torch.Tensor) -> list:
 def plain(weight: torch.Tensor, stride: Any) -> bool:
     """Whether a convolution is a product as it lies in memory: one pixel at a time, none left out."""
     return math.prod(weight.shape[2:]) == 1 and all(each == 1 for each in stride)
+
+
+def winograd(weight: torch.Tensor, given: dict) -> bool:
+    """Whether cuDNN has Winograd's algorithm for a convolution: 3 × 3, each pixel, all channels with each other."""
+    if weight.shape[2:] != (3, 3) or weight.shape[1] < FEW or given.get("groups", 1) > 1:
+        return False
+    return all(each == 1 for name in ("stride", "dilation") for each in given.get(name, ()))
 
 
 def depthwise(x: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -377,6 +402,7 @@ def convolution_backward(given: dict, results: list) -> list:
         name = f"convolution_backward ({'depthwise ' * single}{part})"
         count, by = (flops, unit) if other is not None else (0, "")
         works.append(Work(name, reads, writes, count, by, last))
+        works[-1].winograd = winograd(weight, given)
         if turned and other is not None and not last:
             works.append(Work("to channels last and back", turned, turned))
     return works

@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -317,6 +318,15 @@ def test_a_forecast_answers_how_many_how_long_and_how_much(gpus):
     assert job.usd.middle < eight.usd.middle < 2 * job.usd.middle
     assert "hours" in str(job) and "dollars" in str(job)
     assert one.job(1e9, 4096).usd is None
+
+
+def test_counts_may_be_numpys_numbers(gpus):
+    """Else who counts samples by an array's shape or a sum would be told that 2,048 is no number."""
+    f = gpus.forecast(lambda: empty(1024) + 1)
+    assert f.per_second(numpy.int64(2048)) == f.per_second(2048)
+    assert f.job(numpy.float64(1e6), numpy.int32(8)) == f.job(1e6, 8)
+    with pytest.raises(ValueError, match="count"):
+        f.per_second(numpy.float64("nan"))
 
 
 def test_prices_know_a_card_by_any_of_its_names(gpus):

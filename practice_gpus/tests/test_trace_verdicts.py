@@ -183,15 +183,18 @@ def test_launches_of_other_makers_are_known():
 KERNELS = {
     "matmul": """nvjet_tst_64x64_64x16_2x1_2cta_v_bz_bias_TNT bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_swiGlu_dynBatch
         volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f turing_fp16_s1688cudnn_fp16 triton_tem_fused_addmm_0 triton_mm
-        splitKreduce_kernel<32,16> fused_moe_kernel void+marlin::Marlin<half> _matmul_ogs_NNT_bf16xbf16_swiglu Cijk_Alik""",
+        splitKreduce_kernel<32,16> fused_moe_kernel void+marlin::Marlin<half> _matmul_ogs_NNT_bf16xbf16_swiglu Cijk_Alik
+        cusparse::csrmm_alg2_kernel RNN_blockPersist_fp_LSTM""",
     "attention": """attn_fwd _attn_fwd sage_fwd mha_fwd_splitkv flash::flash_fwd_kernel<> cudnn_infer_sdpa fmhaSm100aKernel_Qkv
-        flashinfer::BatchPrefillWithPagedKVCacheKernel<> triton_tem_fused_flex_attention_0 _fwd_grouped_kernel_stage1 paged_attention_v2_kernel""",
+        flashinfer::BatchPrefillWithPagedKVCacheKernel<> triton_tem_fused_flex_attention_0 _fwd_grouped_kernel_stage1 paged_attention_v2_kernel
+        selective_scan_fwd_kernel<> _chunk_scan_fwd_kernel _state_passing_fwd_kernel paged_attention_quantized_fa3_partial""",
     "communication": """ncclDevKernel_AllReduce vllm::cross_device_reduce_1stage<> all2all_kernel deep_ep::intranode::dispatch<>
-        multimem_all_reduce_kernel nvshmem_putmem rcclKernel""",
+        multimem_all_reduce_kernel nvshmem_putmem rcclKernel dispatch combine""",
     "normalization": """fused_add_rms_norm_kernel flashinfer::norm::FusedAddRMSNormKernel<> triton_red_fused_native_layer_norm_3
-        aiter::add_rmsnorm_quant_kernel gemma_rms_norm_kernel triton_per_fused__to_copy_mean_pow_rsqrt_7 cunn_SoftMaxForward""",
+        aiter::add_rmsnorm_quant_kernel gemma_rms_norm_kernel triton_per_fused__to_copy_mean_pow_rsqrt_7 cunn_SoftMaxForward _rms_normalize_kernel""",
     "elementwise": """act_and_mul_kernel fused_adam_kernel batched_transpose_32x32_half triton_poi_fused_all_reduce_add_1 triton_poi_fused_mm_0
         reshape_and_cache_flash_kernel triton_poi_fused__scaled_dot_product_flash_attention_cat_10 sage_quant_kernel
+        per_token_group_quant_8bit_kernel kDequantizeBlockwise<half> upsample_nearest2d_nhwc_out_frame grid_sampler_2d_kernel
         at::native::CatArrayBatchedCopy<> FillFunctor<float> distribution_elementwise_grid_stride_kernel<normal_and>""",
     "other": """at::native::reduce_kernel<512,sum_functor> cub::DeviceRadixSortOnesweepKernel<> max_pool_forward_nchw
         split_embedding_codegen_forward_unweighted_kernel routingIndicesHistogramKernel my_own_kernel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -68,7 +69,7 @@ def short(value: float) -> str:
 
 def above_0(name: str, value: Any) -> None:
     """Raise ValueError unless a count or a price is a finite number above 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers are, too
     if not number or not 0 < value < math.inf:
         raise ValueError(f"{name}={value!r}: give a number above 0")
 

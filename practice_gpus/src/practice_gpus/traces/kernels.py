@@ -29,7 +29,7 @@ _CLASS_OF = (
     ),
     (
         "communication",
-        r"cross_device_reduce|deep_?ep::|nvshmem|multimem|quick_?reduce|lamport|moe_?a2a",
+        r"cross_device_reduce|deep_?ep::|^(dispatch|combine)$|nvshmem|multimem|quick_?reduce|lamport|moe_?a2a",
     ),
     # what belongs to a matmul, a norm or an attention, and is none
     ("other", r"topk|top_k|moe_align|sampling|argsort|searchsorted|max_pool|avg_?pool"),
@@ -39,7 +39,7 @@ _CLASS_OF = (
     ),
     (
         "elementwise",
-        r"^(?!.*(gemm|norm|attn|fmha)).*(?<!de)quant(ize_|_kernel|_fp8|ized_)|scaled_\w*_quant",
+        r"^(?!.*(gemm|norm|attn|attention|fmha)).*(?<!de)quant(ize_|_kernel|_fp8|_8bit|ized_)|scaled_\w*_quant|quantizeblock",
     ),
     (
         "elementwise",
@@ -53,22 +53,30 @@ _CLASS_OF = (
         "attention",
         r"(?<!flashinfer)flash(::|_fwd|_bwd|_mla|_decod|mla)|^_(fwd|bwd)_(grouped_)?kernel|delta_rule",
     ),
+    # what stands in attention's place: Mamba's scans, linear attention
+    (
+        "attention",
+        r"selective_scan|^_?chunk_(scan|state|fwd|bwd)|state_passing|fused_recurrent",
+    ),
     (
         "normalization",
-        r"norm(?!al)|softmax|bn_fw|bn_bw|gammabeta|rowwisemoments|computefused|cross_entropy|welford",
+        r"norm(?!al)|rms_?normal|softmax|bn_fw|bn_bw|gammabeta|rowwisemoments|computefused|cross_entropy|welford",
     ),
     (
         "matmul",
         r"gemm(?!a)|gemv|matmul|nvjet|bmm_|(^|_)mm(_|$)|cutlass.*kernel|cijk_|xmma|machete|marlin|exllama",
     ),
-    ("matmul", r"fused_moe|grouped_mm|wvsplitk|splitk|cublaslt?epilogue|cask_|mma_\w*kernel"),
+    (
+        "matmul",
+        r"fused_moe|grouped_mm|wvsplitk|splitk|cublaslt?epilogue|cask_|mma_\w*kernel|spmm|csrmm|rnn_|persist\w*lstm",
+    ),
     (
         "matmul",
         r"conv(?!ert)|dgrad|wgrad|winograd|s\d*cudnn|implicit|im2(d2)?col|fft[12]d_|flip_filter",
     ),
     (
         "elementwise",
-        r"elementwise|pointwise|functor|subtensorop|(?<!pre)fill|rope|act_and_mul|silu|gelu|glu",
+        r"elementwise|pointwise|functor|subtensorop|(?<!pre)fill|rope|act_and_mul|silu|gelu|glu|upsample|grid_sampl",
     ),
     ("elementwise", r"adam|sgd|lamb_|dropout|scalepacked|distribution|memset|moe_sum|finalize"),
     (

@@ -56,8 +56,9 @@ def held_rows() -> list[dict[str, Any]]:
 
     ``second``: 1 of tables that no earlier rule was chosen by, 2 of tables that were stored after the last rule. ``how``: compiled, as one graph, or by a plan. Not blind: what
     the CPU takes (`clock.cpu`) is from transformers' table too, and the rules of compiled steps and of small sums were mended
-    after decode, `torchao` and `timm-compiled` had been looked at, two of convolutions (`work.convolution`, depthwise on an A100)
-    after all three sets.
+    after decode, `torchao` and `timm-compiled` had been looked at. After all three sets came two rules of convolutions
+    (`work.convolution`, depthwise on an A100), and three more, each from a table or a source that names it: Winograd's algorithm,
+    heads that are filled up, and the L2 cache (`kernel_times`).
     """
     table = json.loads(HELD.read_text(encoding="utf-8"))
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]

@@ -8,8 +8,9 @@
     f.on("T4").ms                  # the same step on another card
 
 A kernel's time is max(bytes / (0.75 · bandwidth), FLOPs / (0.8 · peak of its type), 3 µs); the CPU issues an operator in 30 µs;
-the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` notes what the CPU does, `kernel_times` and `cpu`
-give times, `queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result, `trace` draws it for Perfetto.
+the queues of the streams are simulated. `work` counts bytes and FLOPs, `log` notes what the CPU does, `cache` what the L2 holds;
+`kernel_times` and `cpu` give times, `queue` plays the log on a card, `change` fuses and scales, `forecast` holds the result,
+`trace` draws it for Perfetto.
 """
 
 from practice_gpus.clock import steps

@@ -25,7 +25,8 @@ STORED = 1140  # pixels of the film's width, for a good screen
 COLORS = 96
 CALM = """.jp-cell-toolbar, .jp-Collapser, .jp-InputPrompt {visibility: hidden}
 .jp-Notebook .jp-Cell {border-color: transparent !important; box-shadow: none !important; outline: none !important}
-.jp-WindowedPanel-outer {scrollbar-width: none}"""
+.jp-WindowedPanel-outer {scrollbar-width: none}
+.course-wait {display: none}"""
 CELL = """words => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(
     cell => cell.model.type === 'code' && cell.model.sharedModel.source.includes(words))"""
 SHOW = """([place, above]) => {
@@ -37,9 +38,24 @@ RUN = """place => {
     const app = window.jupyterapp, notebook = app.shell.currentWidget.content;
     notebook.activeCellIndex = place;
     window.ran = app.commands.execute('notebook:run-cell');
+    window.dispatchEvent(new WheelEvent('wheel'));  // the page stays where the film has it
 }"""
-DRAWN = "place => document.querySelectorAll('.jp-Cell')[place].querySelector('.course-figure img:not(details *)')?.complete"
-SCENES = ("import torch", "00.score", "figures.Board", "00.cards", "def join")  # words of cells
+FIGURE = """place => {
+    const cell = document.querySelectorAll('.jp-Cell')[place];
+    return cell.querySelector('.course-figure img:not(details *)');
+}"""
+CHANGED = f"([place, before]) => {{ const image = ({FIGURE})(place); return image?.complete && image.src !== before; }}"
+SHOW_FIGURE = f"""([place, bottom]) => {{
+    const image = ({FIGURE})(place), outer = document.querySelector('.jp-WindowedPanel-outer');
+    outer.scrollTop += image.getBoundingClientRect().bottom - outer.getBoundingClientRect().top - bottom;
+    return image.src;
+}}"""
+JOIN = """place => {
+    const source = window.jupyterapp.shell.currentWidget.content.widgets[place].model.sharedModel;
+    source.setSource(source.source.replace('right]', 'right.to("cuda:0")]'));
+}"""
+SCENES = ("import torch", "00.score", "figures.Board", "def join")  # words of cells
+EPOCHS = 4
 
 
 class Film:
@@ -83,35 +99,40 @@ def run(page, place):
     page.wait_for_timeout(300)
 
 
+def shoot_figure(film, place, before, seconds):
+    """Wait until the figure of a cell is another one than `before`, shoot it; return what it is now."""
+    film.page.wait_for_function(CHANGED, arg=[place, before])
+    now = film.page.evaluate(SHOW_FIGURE, [place, HEIGHT - 8])
+    film.shoot(seconds)
+    return now
+
+
 def record(page):
-    """Play page 00 and return the film: it asks, and shows no answer."""
+    """Play page 00 and return the film: a question, a choice, what the training shows, the cat; no verdict on the guess."""
     places = [page.evaluate(CELL, words) for words in SCENES]
     assert -1 not in places, f"page 00 has changed: {dict(zip(SCENES, places, strict=True))}"
-    setup, guess, train, cards, cat = places
+    setup, guess, train, cat = places
     film = Film(page)
     page.evaluate(SHOW, [1, 8])
     film.shoot(1.8)
     run(page, setup)
     run(page, guess)
     page.evaluate(SHOW, [guess, 120])
-    film.shoot(1.8)
-    choices = page.locator(".course-goes-on").first.locator("input[type=radio]")
+    film.shoot(1.6)
     assert page.locator(".course-goes-on input:checked").count() == 0, "guessed before it began"
-    for choice in range(3):
-        choices.nth(choice).check()
-        page.wait_for_timeout(100)
-        film.shoot(1.2 if choice == 2 else 0.4)
+    page.locator(".course-goes-on").first.locator("input[type=radio]").nth(1).check()
+    page.wait_for_timeout(100)
+    film.shoot(1.2)
     page.evaluate(RUN, train)
-    page.wait_for_function(DRAWN, arg=train)
-    page.evaluate(SHOW, [train + 1, HEIGHT - 8])
-    film.shoot(2)
+    seen = ""
+    for epoch in range(EPOCHS + 1):
+        seen = shoot_figure(film, train, seen, 2.2 if epoch == EPOCHS else 0.9)
     page.evaluate("() => window.ran")
     run(page, cat)
-    page.evaluate(SHOW, [cat + 1, HEIGHT - 8])
-    film.shoot(2.2)
-    run(page, cards)
-    page.evaluate(SHOW, [cards + 1, HEIGHT - 8])
-    film.shoot(2.4)
+    halves = shoot_figure(film, cat, "", 2)
+    page.evaluate(JOIN, cat)
+    run(page, cat)
+    shoot_figure(film, cat, halves, 2.6)
     return film
 
 
@@ -121,6 +142,7 @@ def main():
         browser = play.chromium.launch(executable_path=labpage.browser_path(), args=labpage.FLAGS)
         for theme, file in FILMS.items():
             page = browser.new_context(viewport=WINDOW, device_scale_factor=2).new_page()
+            page.set_default_timeout(180_000)
             with (
                 tempfile.TemporaryDirectory() as folder,
                 labpage.jupyterlab(Path(folder)) as address,

@@ -27,6 +27,7 @@ REWORDED = [
         (r"^# (?:Guessed\? Then run|Run) this cell(?:, then guess)?\. ?\n?", ""),
         (r" Guess, then run the next cell\.", ""),
         (r"\n*Run this cell again to [^.]*\.", ""),
+        (r"\n*Now add [^.]* run the cell again\.[^?]*\?", ""),
         (r" Shift\+Enter runs a cell\.", ""),
         (r"Until you run a cell, what stands below it", "What stands below a cell"),
         ("In a running notebook, the figure", '<a href="#run">Run this page</a>, and the figure'),

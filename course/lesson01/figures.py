@@ -13,12 +13,12 @@ from course.show import figures, vega
 from helpers import plots
 
 # --- where PyTorch loses a GPU --------------------------------------------------------------------
-LINKS = {"PyTorch": 2.15, "CUDA library": 3.7, "driver": 5.35, "GPU": 6.7}  # inches from the left
-PATIENTS = {  # cause: (the link that breaks, the fact that shows it)
-    "CPU-only build": ("PyTorch", "torch.version.cuda: None"),
-    "no driver": ("driver", "nvidia-smi: not found"),
-    "driver too old": ("driver", "nvidia-smi: CUDA Version 11.4"),
-    "hidden": ("CUDA library", "CUDA_VISIBLE_DEVICES: -1"),
+LINKS = {"PyTorch": 2.15, "libcuda": 3.7, "driver": 5.35, "GPU": 6.7}  # inches from the left
+PATIENTS = {  # cause: (the links that are missing or refuse, the fact that shows it)
+    "CPU-only build": (("PyTorch",), "torch.version.cuda: None"),
+    "no driver": (("libcuda", "driver"), "nvidia-smi: not found"),
+    "driver too old": (("driver",), "nvidia-smi: CUDA Version 11.4"),
+    "hidden": (("libcuda",), "CUDA_VISIBLE_DEVICES: -1"),
 }
 
 
@@ -34,7 +34,7 @@ def first_picture():
     for row, (cause, (broken, fact)) in enumerate(PATIENTS.items()):
         _draw_patient(axes, 1.57 - 0.42 * row, cause, broken, fact)
     told = "; ".join(f"{cause}, shown by {fact}" for cause, (_, fact) in PATIENTS.items())
-    alt = f"PyTorch and the CUDA library, in your Python process, reach the GPU through the driver, and nvidia-smi asks the driver, too. Four machines on which this breaks: {told}."
+    alt = f"PyTorch and libcuda, the driver's library in your Python process, reach the GPU through the driver; nvidia-smi asks the driver through NVML. Four machines on which this breaks: {told}."
     return figure, alt
 
 
@@ -46,7 +46,7 @@ def _draw_working(axes, y):
     axes.add_patch(Rectangle((1.45, y - 0.3), 2.97, 0.78, **frame))
     note = {"fontsize": plots.SMALL, "color": plots.FAINT, "ha": "center", "va": "center"}
     axes.text(2.93, y + 0.36, "your Python process", **note)
-    axes.text(LINKS["driver"], y + 0.6, "nvidia-smi", **note)
+    axes.text(LINKS["driver"], y + 0.6, "nvidia-smi, through NVML", **note)
     arrow = {"arrowstyle": "->", "color": plots.FAINT}
     axes.annotate("", (LINKS["driver"], y + 0.19), (LINKS["driver"], y + 0.51), arrowprops=arrow)
     places = list(LINKS.values())
@@ -58,17 +58,19 @@ def _draw_working(axes, y):
 
 
 def _draw_patient(axes, y, cause, broken, fact):
-    """Draw one machine: its links as dots, a cross where one breaks, and the fact that shows it."""
+    """Draw one machine: its links as dots, crosses where they break, and the fact that shows it."""
     axes.text(0.15, y, cause, va="center", fontsize=9, color=plots.INK)
     places = list(LINKS.values())
-    axes.plot((places[0], LINKS[broken]), (y, y), color=plots.CPU, linewidth=2, zorder=0)
-    axes.plot((LINKS[broken], places[-1]), (y, y), ":", color=plots.WAIT, zorder=0)
+    axes.plot((places[0], LINKS[broken[0]]), (y, y), color=plots.CPU, linewidth=2, zorder=0)
+    axes.plot((LINKS[broken[0]], places[-1]), (y, y), ":", color=plots.WAIT, zorder=0)
+    cross = {"color": plots.TROUBLE, "markersize": 10, "markeredgewidth": 0}
     for name, x in LINKS.items():
-        if name != broken:
+        if name in broken:
+            axes.plot(x, y, "X", **cross)
+        else:
             axes.plot(x, y, "o", color=plots.GPU if name == "GPU" else plots.CPU, markersize=6)
-    look = {"ha": "center", "color": plots.TROUBLE}
-    axes.plot(LINKS[broken], y, "X", color=plots.TROUBLE, markersize=10, markeredgewidth=0)
-    axes.text(LINKS[broken], y - 0.1, fact, va="top", fontsize=plots.SMALL, **look)
+    note = {"ha": "center", "va": "top", "color": plots.TROUBLE, "fontsize": plots.SMALL}
+    axes.text(LINKS[broken[-1]], y - 0.1, fact, **note)
 
 
 MINOR = (
@@ -77,7 +79,8 @@ MINOR = (
 )
 OLD = (  # for `reveal`
     "True",
-    "The number before the point decides: a driver for 12.2 runs PyTorch's builds for CUDA 11 and 12. A build for 13 usually needs a newer driver.",
+    "By the rule of minor version compatibility, the number before the point decides: a driver for 12.2 runs PyTorch's builds for CUDA 11 and 12. "
+    "A build for 13 usually needs a newer driver. PTX code, which the driver itself compiles, can still fail if it comes from a newer toolkit.",
 )
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from test_traces import recording
 
 from course import timeline
@@ -112,3 +113,12 @@ def test_the_straggler_is_marked_where_it_joins_and_the_others_wait_until_then()
     assert told == ["rank 7 joins at 9.7 ms", "waits 2.1 ms", "waits 7.6 ms"]
     assert figure.axes[0].lines[-1].get_xdata()[0] == pytest.approx(9.687)
     assert "until rank 7 joins, at 9.7 ms" in sentence
+
+
+def test_the_chart_of_page_07_names_whose_stopwatch_it_used(monkeypatch):
+    """A learner whose `time_ms` doesn't pass yet would take the course's times for their own."""
+    shown = []
+    monkeypatch.setattr(figures07.figures, "show", lambda figure, alt: shown.append(alt))
+    for stopwatch in (..., figures07.exercises.time_ms):
+        figures07.show_stopwatch(stopwatch, torch.rand(32, 64))
+    assert "by the course's stopwatch" in shown[0] and "by time_ms" in shown[1]

@@ -140,7 +140,8 @@ def stuck(step):
         lines = str(hang).split(", ")
     because = (
         "The sum needs all four. The numbers go around a ring, 0→1→2→3→0: each rank waits for the one before it.\n\n"
-        "A call that all ranks make together is a collective. All must call the same ones in the same order, so let them agree first: all-reduce a flag, and all skip together. "
+        "A call that all ranks make together is a collective. All must call the same ones in the same order. If a rank skips a batch in mid-run, its next all-reduce "
+        "pairs with the others' current one, so gradients are wrong in silence before anything hangs. All-reduce a flag first, and all skip together.\n\n"
         "On GPUs, you'd see nothing for ten minutes. Then NCCL's watchdog reports a timeout, and ends the program."
     )
     return {"actual": "ranks 0, 1 and 3", "because": because, "lines": lines}

@@ -64,13 +64,14 @@ def draw_mean():
 
 MEAN = (  # for `reveal`
     "the mean, +0.0080",
-    "The loss is a mean over the samples, so its gradient is the mean of the samples' gradients.\n\n"
+    "Cross-entropy is a mean over the samples, so its gradient is the mean of the samples' gradients. The mean of the means of two equal parts is the mean of all.\n\n"
     "Each square below shows what its sample alone finds, so you can do the sums yourself. Then deal them unevenly: move the slider.",
 )
 HIDDEN = (  # for `reveal`
     "25 ms",
-    "Ready gradients leave in buckets, and travel while backward works on earlier layers. So both take barely longer than the longer one. "
-    "What is left when backward ends is exposed: all GPUs wait for it. That's one reason why eight V100s are 7.5 times as fast, not 8.\n\n"
+    "Backward starts at the last layer, so that layer's gradients are ready first. They leave in buckets, and travel while backward works on earlier layers. "
+    "So both take barely longer than the longer one. What is left when backward ends is exposed: all GPUs wait for it. "
+    "That's one reason why eight V100s are 7.5 times as fast, not 8.\n\n"
     "Below the figure, choose NVLink, NVIDIA's fast link between GPUs.",
 )
 

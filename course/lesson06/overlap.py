@@ -12,50 +12,80 @@ PARTS = (plots.GREENS[2], plots.GPU, plots.COMM)  # forward, backward, all-reduc
 
 # --- a GPT of GPT-2's size, by forecast ---------------------------------------------------------------
 WAYS = {"NVLink": 8, "network": 32, "PCIe (direct)": 8}  # GPUs
+CARDS = ("H100 SXM", "H100 SXM", "RTX 4090")  # by way
 LINKS = ("NVLink", "network", "PCIe")  # by way
 NAMES = ("NVLink", "InfiniBand", "PCIe")  # by way
-UNIT = "ms since the step began"
 RATES = (
-    "The step: our forecast for an H100. All-reduces: measured on 8 H200s (NVLink), 32 B200s in four machines "
+    "The step: our forecast for an H100, over PCIe for an RTX 4090. All-reduces: measured on 8 H200s (NVLink), 32 B200s in four machines "
     "(InfiniBand) and RTX 4090s with a patched driver (PCIe, here 8). GB/s: what each GPU sends, in a ring nearly twice its gradients."
+)
+EIGHT = (
+    "The GPT has 88 million parameters in float32; each GPU trains on a text of 1,024 tokens. PCIe: eight RTX 4090s, whose all-reduce runs at the "
+    "25.8 GB/s of four with a patched driver (tinygrad, issue 36), over PCIe 4.0. NVLink: eight H100s, all-reduces measured on H200s."
 )
 BUCKETS = (1, 5, 10, 25, 50, 100, 200)  # MiB
 LANES = ("each gradient alone", "all at the end", "in buckets of 25 MiB")
-HIGH = 2.5  # of a lane, in the chart's rows
+TOTALS = ("backward + all-reduce one after the other", "overlapped")
 
 
 def draw_overlap(sizes=BUCKETS):
     """Return a Chart: when a step's gradients travel, at the end or in buckets of one of `sizes` MiB, by link.
 
-    Where one chooses between sizes, there is a lane in which each gradient travels alone.
+    Where one chooses between sizes, there is a lane in which each gradient travels alone. With a single size, the
+    time begins with backward, and each lane says how long both take.
     """
+    several = len(sizes) > 1
     forecast, model = gpt_step(1)
-    begin, end = backward_ms(forecast.on("H100 SXM"))
-    names = LANES[len(sizes) == 1 :]
-    lanes = [(0, 0), (0, 1e9), *((size, size * MIB) for size in sizes)][len(sizes) == 1 :]
-    drawn = ["NVLink", "PCIe (direct)"][: 1 + (len(sizes) == 1)]
-    rows, said, told, last = [], {link: [] for link in drawn}, Texts(), [0.0] * len(WAYS)
+    names = LANES if several else TOTALS
+    lanes = [(0, 0), (0, 1e9), *((size, size * MIB) for size in sizes)][not several :]
+    drawn = ["NVLink"] if several else ["PCIe (direct)", "NVLink"]
+    rows, said, told = [], {link: [] for link in drawn}, Texts()
+    last, ends = [0.0] * len(WAYS), [0.0] * len(WAYS)
     for way, (link, gpus) in enumerate(WAYS.items()):
+        if not several and link not in drawn:
+            continue
+        begin, end = backward_ms(forecast.on(CARDS[way]))
+        zero = 0 if several else begin
+        ends[way] = round(end - zero, 2)
         for number, (bucket, size) in enumerate(lanes):
             lane = min(number, len(names) - 1)
             sent = all_reduces(model, begin, end, size, gpus, link)
             done = sent[-1][1]
-            last[way] = max(last[way], done)
-            bars = [(0, 0, begin), (1, begin, end), (5, end, done)]
+            last[way] = max(last[way], done - zero)
+            bars = [(0, 0, begin)] * several + [(1, begin, end), (5, end, done)]
             bars += [(2, *each) for each in cut(sent, end)]
-            rows += [(way, lane, bucket, part, round(a, 2), round(b, 2), -1) for part, a, b in bars]
-            words = f"{done - end:.1f} ms exposed", _of_all(sent, gpus, model)
-            for part, text in enumerate(words, 3):
-                rows.append((way, lane, bucket, part, round(done, 2), 0, told.index(text)))
+            bars = [(*each, -1) for each in bars]
+            line = f"{names[lane]}: "
+            if several:
+                exposed = f"{done - end:.1f} ms exposed"
+                words = [(0, 0, "forward"), (1, begin, "backward"), (3, done, exposed)]
+                words.append((4, done, _of_all(sent, gpus, model)))
+                line += f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}, {exposed}"
+            else:
+                line += f"{done - begin:.0f} ms"
+                words = [(6, begin, line), *_lengths(begin, sent, end)]
+            bars += [(part, at, at, told.index(text)) for part, at, text in words]
+            rows += [
+                (way, lane, bucket, part, round(a - zero, 2), round(b - zero, 2), text)
+                for part, a, b, text in bars
+            ]
             if bucket in (0, 25) and link in drawn:
-                count = f"{len(sent)} all-reduce{'s' * (len(sent) > 1)}"
-                said[link].append(f"{names[lane]}: {count}, {words[0]}")
-    title = "351 MB of gradients: what travels after backward is exposed (forecast)"
-    axis = [round(1.32 * each, 1) for each in last]  # with room for the words
-    spec = _overlap_chart(rows, (begin, end), title, told, sizes, names, axis)
+                said[link].append(line)
+    title = "351 MB of gradients: what" if several else "What"
+    title += " travels after backward is exposed (forecast)"
+    axis = [round((1.32 if several else 1.01) * each, 1) for each in last]  # with room for words
+    spec = _overlap_chart(rows, ends, title, told, sizes, names, axis)
     still = _overlap_still(rows, title, [*told.places], names, drawn, axis)
     alt = " ".join(f"Over {link.split()[0]}, {'; '.join(each)}." for link, each in said.items())
-    return vega.Chart(spec, still, alt, RATES)
+    return vega.Chart(spec, still, alt, RATES if several else EIGHT)
+
+
+def _lengths(begin, sent, end):
+    """Return [(part, its start, its words)] of backward, and of an all-reduce that has room for them."""
+    [first, last], *others = sent
+    words = [(1, begin, f"backward, {end - begin:.0f} ms")]
+    room = not others and last - first > 5
+    return words + room * [(4, first, f"all-reduce, {last - first:.0f} ms")]
 
 
 def _of_all(sent, gpus, model):
@@ -66,30 +96,33 @@ def _of_all(sent, gpus, model):
     return f"{what} at {rate:.0f} GB/s"
 
 
-def _overlap_chart(rows, backward, title, told, sizes, names, axis):
-    begin, end = backward
+def _overlap_chart(rows, ends, title, told, sizes, names, axis):
     several = len(sizes) > 1
+    high = 2.5 if several else 3.2  # of a lane, in the chart's rows
+    order = (0, 1, 2) if several else (2, 0)
+    links, shown = ([of[way] for way in order] for of in (LINKS, NAMES))
     radios = (
-        ("link", LINKS, NAMES, LINKS[0 if several else 2], "the link "),
+        ("link", links, shown, links[0], "the link "),
         ("bucket", [*sizes], [*map(str, sizes)], 25, "bucket, MiB "),
     )
     place = f"indexof({json.dumps(LINKS)}, link)"
     bucket = "bucket" if several else "25"
-    lanes = [*names[:-1], "in buckets" if several else names[-1]]
-    down = {"type": "quantitative", "scale": {"domain": [HIGH * len(names), 0], "nice": False}}
-    down["axis"] = {
-        "values": [HIGH * (lane + 0.5) for lane in range(len(names))],
-        "labelExpr": f"{json.dumps(lanes)}[floor(datum.value / {HIGH})]",
+    lanes = [*names[:-1], "in buckets"]
+    down = {"type": "quantitative", "scale": {"domain": [high * len(names), 0], "nice": False}}
+    axis_of_lanes = {
+        "values": [high * (lane + 0.5) for lane in range(len(names))],
+        "labelExpr": f"{json.dumps(lanes)}[floor(datum.value / {high})]",
         "grid": False,
         "domain": False,
         "title": None,
     }
+    down["axis"] = axis_of_lanes if several else None
     scale = {"domainMin": 0, "domainMax": {"expr": f"{json.dumps(axis)}[{place}]"}, "nice": False}
-    ms = {"type": "quantitative", "title": UNIT, "scale": scale, "axis": {"grid": False}}
+    ms = {"type": "quantitative", "title": _unit(several), "scale": scale, "axis": {"grid": False}}
     color = {"field": "p", "type": "nominal", "legend": None}
     color["scale"] = {"domain": [0, 1, 2, 5], "range": [*PARTS, plots.COMM]}
-    ends = "backward" if several else f"backward, {end - begin:.0f} ms"
-    filled = [("datum.p == 5", 0.2), (f"datum.p == 2 && datum.b > {end - 0.01}", 0.5)]
+    exposed = f"datum.p == 2 && datum.b > {json.dumps(ends)}[datum.w] - 0.02"
+    filled = [("datum.p == 5", 0.2), (exposed, 0.5)]
     return {
         "title": {"text": title},
         "params": [
@@ -104,14 +137,14 @@ def _overlap_chart(rows, backward, title, told, sizes, names, axis):
         "transform": [
             {"filter": f"{place} == datum.w && indexof([0, {bucket}], datum.k) >= 0"},
             *calculate(
-                top=f"{HIGH} * datum.l + 0.25 + (datum.p == 2 || datum.p == 4 ? 1.05 : 0)",
+                top=f"{high} * datum.l + (datum.p == 6 ? 0 : {high - 2.25}) + (datum.p == 2 || datum.p == 4 ? 1.05 : 0)",
                 bottom="datum.top + (datum.p == 5 ? 2 : 0.95)",
                 middle="datum.top + 0.5",
-                words=f"datum.p < 2 ? ['forward', '{ends}'][datum.p] : {told.list}[datum.t]",
+                words=f"{told.list}[datum.t]",
             ),
         ],
         "width": 860,
-        "height": 72 * len(names),
+        "height": 29 * high * len(names),
         "encoding": {"x": {"field": "b", **ms}},
         "layer": [
             {
@@ -134,7 +167,7 @@ def _overlap_chart(rows, backward, title, told, sizes, names, axis):
                 },
             },
             {
-                "transform": [{"filter": "datum.p < 2 || datum.t >= 0"}],
+                "transform": [{"filter": "datum.t >= 0"}],
                 "mark": {"type": "text", "align": "left", "fontSize": 11.5, "dx": 3},
                 "encoding": {"y": {"field": "middle", **down}, "text": {"field": "words"}},
             },
@@ -144,25 +177,30 @@ def _overlap_chart(rows, backward, title, told, sizes, names, axis):
 
 def _overlap_still(rows, title, told, names, drawn, axis):
     """The figure of buckets of 25 MiB over the links `drawn`, for pages that draw no chart."""
-    height = 1.0 + 0.7 * len(names) * len(drawn)
+    several = len(drawn) == 1
+    height = 1.0 + (0.7 if several else 0.85) * len(names) * len(drawn)
     figure, places = plots.panels(title, len(drawn), 1, (7.3, height), squeeze=False)
     for axes, link in zip(places.flat, drawn, strict=True):
         plots.tidy(axes)
         way = [*WAYS].index(link)
         for place in (row for row in rows if row[0] == way and row[2] in (0, 25)):
             _bar(axes, *place[1:], told)
-        axes.set(xlim=(0, axis[way]), xlabel=f"{UNIT}, over {NAMES[way]}")
-        axes.set_yticks(range(len(names)), names)
+        axes.set(xlim=(0, axis[way]), xlabel=f"{_unit(several)}, over {NAMES[way]}")
+        axes.set_yticks(*((range(len(names)), names) if several else ([],)))
         axes.invert_yaxis()
         axes.grid(False)
     return figure
 
 
 def _bar(axes, lane, _, part, begin, end, text, told):
-    place = lane + (0.17 if part in (2, 4) else -0.17)
-    if part == 5:
+    place = lane + {2: 0.17, 4: 0.17, 6: -0.5}.get(part, -0.17)
+    if text >= 0:
+        axes.text(begin + 0.1, place, told[text], va="center", fontsize=8.5, color=plots.INK)
+    elif part == 5:
         axes.barh(lane, end - begin, 0.68, begin, color=PARTS[2], alpha=0.2)
-    elif part < 3:
+    else:
         axes.barh(place, end - begin, 0.3, begin, facecolor="none", edgecolor=PARTS[part])
-    words = ("forward", "backward")[part] if part < 2 else told[text] if text >= 0 else ""
-    axes.text(begin + 0.1, place, words, va="center", fontsize=8.5, color=plots.INK)
+
+
+def _unit(several):
+    return "ms since the step began" if several else "ms since backward began"

@@ -185,9 +185,7 @@ def show_stopwatch(stopwatch, rows):
     series = {name: (sizes, honest), "the call alone": (sizes, calls)}
     times = plots.number((sizes[-1] / sizes[0]) ** 2)
     grown = [plots.number(values[-1] / values[0], 2) for values in (honest, calls)]
-    title = (
-        f"{times} times the work takes {grown[0]} times as long, the call alone {grown[1]} times"
-    )
+    title = f"{times}× the work takes {grown[0]}× as long, the call alone {grown[1]}×"
     colors = dict(zip(series, (plots.GPU, plots.TROUBLE), strict=True))
     words = ("rows (log scale)", "time (ms, log scale)")
     figure = plots.lines(series, title, *words, logx=True, logy=True, colors=colors)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from course import photos
+from course.checks import NOT_ATTEMPTED
 from course.lesson02 import exercises as lesson02
 from course.lesson02 import figures as figures02
 from course.show import figures
@@ -23,19 +24,35 @@ def test_the_map_shows_each_tensor_in_its_memory():
     assert "on cpu: shape, zeros; on cuda:0: y." in words
 
 
-def test_the_learners_own_k_means_paints_once_it_is_right(monkeypatch):
-    """The poster is the learner's work only where it is; a wrong answer still leaves one to look at."""
+def test_the_learners_own_k_means_paints_once_it_is_right(monkeypatch, capsys):
+    """A poster that someone else's code painted would spoil the moment; until then, a line says when it comes."""
     shown = []
     monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
     photo = photos.sample("coffee")[:, ::4, ::4]
     with practice_gpus(1):
         for answer in (lesson02.kmeans_anywhere, lambda points, k: None):
             figures02.show_poster(answer, photo, 3)
-    yours, ours = (words for _, words in shown)
-    assert "by your k-means on cuda:0" in yours and "by our k-means" in ours
-    for figure, _ in shown:
-        poster = figure.axes[1].images[0].get_array().reshape(-1, 3)
-        assert len({tuple(pixel) for pixel in poster.tolist()}) == 3
+    [(figure, words)] = shown
+    assert "by your k-means on cuda:0" in words
+    assert capsys.readouterr().out.count("once your k-means is correct") == 1
+    poster = figure.axes[1].images[0].get_array().reshape(-1, 3)
+    assert len({tuple(pixel) for pixel in poster.tolist()}) == 3
+
+
+def test_the_picture_asks_for_what_is_missing_until_all_is_on_the_gpu(monkeypatch):
+    """A learner who brings the last tensor over sees that it worked."""
+    shown = []
+    monkeypatch.setattr(figures, "show", lambda figure, words: shown.append(figure.get_suptitle()))
+    with practice_gpus(1):
+        x, z = torch.ones(2, device="cuda"), torch.ones(2)
+        figures02.show_homes(x=x, z=z)
+        figures02.show_homes(x=x, z=z.cuda())
+    assert shown == ["Bring z to the GPU, too", "All are on the GPU: well moved"]
+
+
+def test_the_cell_as_it_came_is_not_called_a_mistake():
+    """The cell holds the code to port; running it untouched must not count as a wrong answer."""
+    assert lesson02.repair.outcome(lesson02.kmeans).status == NOT_ATTEMPTED
 
 
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):

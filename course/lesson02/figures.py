@@ -28,12 +28,13 @@ def first_picture():
 
 
 def show_poster(kmeans, photo, k):
-    """Show `photo` in the `k` colors that `kmeans` finds on the GPU; the course's stands in until yours is right."""
-    right = exercises.repair.outcome(kmeans).status == CORRECT
+    """Show `photo` in the `k` colors that `kmeans` finds on the GPU, once it is right."""
+    if exercises.repair.outcome(kmeans).status != CORRECT:
+        print("Your poster appears here once your k-means is correct: then run this cell again.")
+        return
     points = (photo.flatten(1).T / 255).to("cuda")
-    centers, _ = (kmeans if right else exercises.kmeans_anywhere)(points, k)
-    whose = "your" if right else "our"
-    title = f"{k} colors, found by {whose} k-means on {points.device}"
+    centers, _ = kmeans(points, k)
+    title = f"{k} colors, found by your k-means on {points.device}"
     drawn = {"the photo": photo, "the poster": _painted(photo, centers)}
     figures.show(_in_a_row(drawn, title), f"{title}: the photo, and beside it the poster.")
 
@@ -86,13 +87,13 @@ def _shapes(width):
 
 
 # --- where tensors live ---------------------------------------------------------------------------
-HOMES = {"cpu": "cpu, the host", "cuda:0": "cuda:0, the GPU"}  # from left to right
+HOMES = {"cpu": "cpu, the CPU's memory", "cuda:0": "cuda:0, the GPU's memory"}  # from left to right
 
 
 def draw_homes(values, title=""):
-    """(Figure, sentence): where `values` ({name: tensor}) live, on the host or on the first GPU.
+    """(Figure, sentence): where `values` ({name: tensor}) live, on the CPU or on the first GPU.
 
-    What isn't a tensor is Python's, and on the host. ValueError for another device.
+    What isn't a tensor is Python's, and on the CPU. ValueError for another device.
     """
     living = {device: [] for device in HOMES}
     for name, value in values.items():
@@ -118,8 +119,12 @@ def draw_homes(values, title=""):
 
 
 def show_homes(**tensors):
-    """Show in whose memory each of `tensors` is."""
-    figures.show(*draw_homes(tensors))
+    """Show in whose memory each of `tensors` is; the title asks for those that aren't on the GPU yet."""
+    away = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
+    title = (
+        f"Bring {' and '.join(away)} to the GPU, too" if away else "All are on the GPU: well moved"
+    )
+    figures.show(*draw_homes(tensors, title))
 
 
 def _draw_home(axes, left, rows, device, names):
@@ -143,7 +148,8 @@ def _draw_home(axes, left, rows, device, names):
 def compare_homes(a, b):
     """Return what `reveal` takes: which of `a` and `b` is on the GPU, why, and both in their homes."""
     because = (
-        "Each call returned a copy on the GPU. Nothing kept b's, and b itself stays where it was."
+        "A tensor's .to returns a copy, or the tensor itself if it's there already. "
+        "Nothing kept b's copy, and b itself stays where it was. Keep what .to returns."
     )
     figure = draw_homes({"a": a, "b": b}, "Only a kept its copy")
     return {"actual": "only a", "because": because, "figure": figure}
@@ -151,7 +157,7 @@ def compare_homes(a, b):
 
 def compare_new(c, new):
     """Return what `reveal` takes: which of the tensors `new`, {name: tensor}, isn't where `c` is, why, and all of them."""
-    because = "A shape is plain numbers. zeros_like and new_zeros take c's device, and c.sum() is where c is. torch.arange has no such twin: name c.device."
+    because = "A shape is plain numbers. zeros_like and new_zeros take c's device, and c.sum() is where c is."
     figure = draw_homes({"c": c} | new, "Only zeros(c.shape) is on the CPU")
     return {"actual": "zeros(c.shape)", "because": because, "figure": figure}
 
@@ -159,7 +165,8 @@ def compare_new(c, new):
 FAILS = (  # for `reveal`
     "torch.cdist",
     "linspace makes the grays on the CPU, which is allowed. cdist is the first to compute with two tensors from two devices. "
-    "It's the first error in other words: X1 is points, X2 is centers.",
+    "Two more lines need care: .item() raises no error, but each of its twenty calls copies a number and waits for it. "
+    ".numpy() refuses until you call .cpu().",
 )
 
 

@@ -109,7 +109,7 @@ def next_step(layer, adam):
         adam.step()
     except RuntimeError as error:
         lines.insert(0, str(error))
-    because = "Adam still holds the right parameters: they're the same Python objects. But layer.to doesn't know the two averages of each."
+    because = "Adam still holds the right parameters: they're the same Python objects. But their averages stayed on the CPU, because layer.to doesn't know them. So move first, then build the optimizer."
     return {"actual": "raise an error", "because": because, "lines": lines}
 
 
@@ -122,7 +122,7 @@ def what_stayed(model, x):
         told = f"model(x) is on {model(x).device}"
     except RuntimeError as error:
         told = str(error)
-    because = "Both are plain attributes, so PyTorch doesn't list them. It wouldn't save them either: state_dict() lacks them, too."
+    because = ".to moves only what is registered: parameters, modules that are attributes, and buffers. Both are plain attributes, so the model can't name the coffee now. state_dict() lacks them, too, so they wouldn't be saved."
     return {"actual": ", ".join(stayed) or "nothing", "because": because, "lines": [told]}
 
 

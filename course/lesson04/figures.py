@@ -103,9 +103,8 @@ def first_look(train, test):
 
 SURE = ("under 40%", "40 to 90%", "over 90%")
 WHY_NOT = (
-    "The new head can only choose among your classes. Softmax turns its scores into percentages that add up to 100%, "
-    "so there's no “cat”, and no “none of these”. A high percentage isn't knowledge: it says which class fits best, not "
-    "whether any fits at all."
+    "The new head has no answer “none of these”. Softmax turns its scores into percentages that always share 100% "
+    "among your classes, whatever the photo shows."
 )
 
 
@@ -126,11 +125,10 @@ def compare_verdicts(network, head, test, *paths):
     figure = _verdicts(images, names, chances, test)
     sure, best = (each[:2].tolist() for each in chances.max(1))
     percent = [max(_percents(each)) for each in chances[:2]]
-    same = " The percentage can't tell these two apart." if abs(sure[0] - sure[1]) < 0.1 else ""
     found, cat = (test.classes[each] for each in best)
     told = f"It's {percent[0]}% sure of the {found} on the left"
     told += ", and right" if best[0] == test.labels[hardest] else ", and wrong"
-    told += f". It's {percent[1]}% sure that {names[1]} is {cat}.{same} {WHY_NOT}"
+    told += f". It's {percent[1]}% sure that {names[1]} is {cat}. {WHY_NOT}"
     return {"actual": SURE[(sure[1] >= 0.4) + (sure[1] > 0.9)], "because": told, "figure": figure}
 
 

@@ -52,9 +52,7 @@ def first_picture():
     with _photo_step() as (network, optimizer, batch, step):
         _, sizes = by_part(network, optimizer, batch, step)
     totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
-    title = (
-        f"64 photos in one training step: {max(totals):,.0f} MiB at the peak (forecast for a T4)"
-    )
+    title = f"64 photos in one training step: {max(totals):,.0f} MiB at the peak (forecast)"
     figure, axes = plots.new_figure(
         title, "from the start of the step to its end", "MiB in use", (7.4, 3)
     )
@@ -121,10 +119,10 @@ def _photo_training(batch):
     return network, torch.optim.Adam(network.parameters()), images, labels
 
 
-WHERE = ("late in forward", "early in backward", "in Adam's step")
+REST = ("gradients and Adam's averages", "what the layers computed", "copies of the photos")
 PEAK = (  # for `reveal`
-    WHERE[1],
-    "When backward begins, the activations of all layers are there, 5,018 MiB, and the first of their gradients come on top. When Adam's step begins, the activations are gone.",
+    REST[1],
+    "These are the activations. When backward begins, all 5,018 MiB of them are there, and temporary results, mostly gradients of activations, come on top. The gradients of the parameters take only 13 MiB, and Adam's averages 26.",
 )
 
 

@@ -35,7 +35,8 @@ def first_picture():
 
 
 LAUNCHED = (  # for `reveal`
-    "The call only launches the matmul and returns, so the first clock timed a launch. The second one waited until the GPU was done.\n\n"
+    "The call put the matmul into a queue, the GPU's stream, and returned. Such a call is asynchronous, and the first clock timed "
+    "a launch. synchronize() waits until the stream is empty.\n\n"
     "Timed honestly, the Carpentries' T4 took 21 ms, so their 24,000 became 116. A practice GPU is your CPU, so both take about as long."
 )
 
@@ -72,7 +73,10 @@ ONE_WAIT = (  # for `reveal`
     "With a wait in every step, CPU and GPU take turns. With a single one, Python prepares the next step while the GPU computes.\n\n"
     "Set Python to 5 ms. Then set the GPU to 5 instead. What sets the pace?",
 )
-MASK = "The values of the mask decide how many numbers x[x > 0.5] has."
+MASK = (
+    "The values of the mask decide how many numbers x[x > 0.5] has. Python waits where it needs a value from the GPU, or a size "
+    "that depends on values. An ordinary copy between CPU and GPU makes it wait, too."
+)
 PARTS = {"Python prepares": plots.CPU, "Python waits": plots.WAIT, "GPU computes": plots.GPU}
 
 

@@ -155,6 +155,7 @@ def test_a_guess_on_the_way_to_another_choice_does_not_count_yet(displayed):
             guess.choose(choice)
             await asyncio.sleep(0)
         assert not guess.compared
+        assert "The answer follows below." in texts(displayed)[1], "nothing is left to run"
         guess._pause.waiting._run()
 
     guess = widgets.predict("t", "Which?", ["a", "b", "c"])

@@ -210,7 +210,9 @@ def _note(prediction):
     if prediction.guess is None:
         return ""
     guess = f"Your guess: {prediction.say(prediction.guess)}."
-    after = "The first guess counts." if prediction.compared else "Run the next cell."
+    if prediction.compared:
+        return f"{guess} The first guess counts."
+    after = "The answer follows below." if prediction._waiting else "Run the next cell."
     return f"{guess} {after}"
 
 

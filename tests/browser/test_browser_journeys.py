@@ -120,7 +120,13 @@ def test_the_second_day_shows_what_was_answered_without_a_kernel(scratch, addres
     ):
         assert words in text
     assert "Error displaying widget" not in text and page.evaluate(POOR) == []
-    assert page.locator(".course-done").inner_text() == "1 of 2 guessed, 1 of 2 solved"
+    done = page.locator(".course-done")
+    count = "1 of 2 guessed, 1 of 2 solved"
+    assert done.inner_text() == f"{count}. New session: Run › Run All Above Selected Cell"
+    page.evaluate(RUN_ONE, 5)  # an exercise, made in the cell above, which this kernel has not run
+    page.evaluate(REPLY)
+    page.wait_for_timeout(1000)
+    assert done.inner_text() == count, "what is guessed stays, and the way on is gone"
     chart = page.locator("[role=graphics-document][aria-label='One bar as long as one second.']")
     assert chart.count() == 1, "the chart is alive and says what it shows"
 

@@ -32,16 +32,30 @@ function lastRun(cells) {
 }
 
 // In the toolbar stands how many of the page's questions are guessed and how many exercises solved, as its outputs have it:
-// without a kernel, too.
+// without a kernel, too. A cell with an error or no outputs counts as before: in a new session, a name may be missing. What
+// such a session needs first stands there too, until something has run in it.
 function showDone(panel) {
     const sign = Object.assign(document.createElement('span'), {className: 'course-done'});
     panel.toolbar.node.querySelector('.jp-Toolbar-spacer').append(sign);
     let waiting;
-    const update = () => { sign.textContent = done(panel.content.widgets.map(cell => cell.model)); };
-    panel.content.model.contentChanged.connect(() => {
+    const session = panel.sessionContext, key = `course-kernel:${panel.context.path}`; // the last kernel that ran something
+    const update = () => {
+        const kernel = session.session?.kernel?.id, told = done(panel.content.widgets.map(cell => cell.model));
+        const fresh = kernel && localStorage.getItem(key) !== kernel && /[1-9]\d* of/.test(told);
+        sign.textContent = told + (fresh ? '. New session: Run › Run All Above Selected Cell' : '');
+    };
+    const soon = () => {
         clearTimeout(waiting);
         waiting = setTimeout(() => panel.isDisposed || update(), 300);
+    };
+    session.iopubMessage.connect((_, {header}) => {
+        if (header.msg_type === 'execute_input') localStorage.setItem(key, session.session.kernel.id);
     });
+    session.statusChanged.connect((_, status) => {
+        if (/restarting$/.test(status)) localStorage.removeItem(key);
+        soon();
+    });
+    panel.content.model.contentChanged.connect(soon);
     update();
 }
 
@@ -50,8 +64,12 @@ function done(cells) {
     const shown = cell => cell.outputs.map(({data}) => [data?.['text/html'] || ''].flat().join('')).join('');
     const found = (text, words) => (text.match(words) || []).length;
     const count = (asks, answered) => code.map(cell => {
-        const all = found([cell.source].flat().join(''), asks);
-        return [Math.min(all, found(shown(cell), answered)), all];
+        const all = found([cell.source].flat().join(''), asks), key = `course-done:${cell.id}:${answered.source}`;
+        const says = cell.outputs.length && !cell.outputs.some(each => each.output_type === 'error');
+        const n = Math.min(all, says ? found(shown(cell), answered) : Number(localStorage.getItem(key)));
+        if (n) localStorage.setItem(key, n);
+        else localStorage.removeItem(key);
+        return [n, all];
     }).reduce((sum, each) => [sum[0] + each[0], sum[1] + each[1]], [0, 0]);
     const parts = {guessed: count(/\bpredict\(/g, /course-chosen/g), solved: count(/\.check\(/g, /course-right/g)};
     return Object.entries(parts).filter(([, [, all]]) => all).map(([word, [n, all]]) => `${n} of ${all} ${word}`).join(', ');

@@ -30,7 +30,7 @@ def first_picture():
 def show_poster(kmeans, photo, k):
     """Show `photo` in the `k` colors that `kmeans` finds on the GPU, once it is right."""
     if exercises.repair.outcome(kmeans).status != CORRECT:
-        print("Your poster appears here once your k-means is correct: then run this cell again.")
+        print("Your poster appears here once your k-means is correct.")
         return
     points = (photo.flatten(1).T / 255).to("cuda")
     centers, _ = kmeans(points, k)

@@ -1,10 +1,11 @@
 """A stored page for a reader who can't run it: no plumbing, no order to run a cell, a solution below each exercise."""
 
 import ast
+import json
 import re
 from typing import Any
 
-from nbformat import v4
+from nbformat import from_dict, v4
 
 from course.checks import NOT_ATTEMPTED, core
 from course.tools import publish
@@ -17,6 +18,8 @@ OF_COURSE = re.compile(r"from course\.(?:lesson\d+|show)\S* import (.+)")
 EXERCISE = re.compile(r"difficulty \d of 3")
 CHECKED = re.compile(r"\bex\.(\w+)\.check\(")
 DONE = r"(?<!to )\b[Rr]un (?:it\b|these\b|th(?:is|at) one|that cell|both cells|the picture)|Change both cells|folder icon|the cell above"
+CONTROLS = re.compile(r"\*\*(?:Move the sliders?|Turn the controls)\.(?:\*\* (\w)| )")
+STILL = "In a running notebook, the figure"
 LIVE = re.compile(
     rf"((?:{DONE})[^\n]*?[.?])(?=\s|$)"
 )  # a sentence that a colon ends leads to what is shown
@@ -28,9 +31,10 @@ REWORDED = [
         (r" Guess, then run the next cell\.", ""),
         (r"\n*Run this cell again to [^.]*\.", ""),
         (r"\n*Now add [^.]* run the cell again\.[^?]*\?", ""),
+        (r" ?(?:Once it's correct, p|Once it passes, p|Correct\? P)ress \*Keep it\*.*?[.:](?=\s|$)", ""),
         (r" Shift\+Enter runs a cell\.", ""),
         (r"Until you run a cell, what stands below it", "What stands below a cell"),
-        ("In a running notebook, the figure", '<a href="#run">Run this page</a>, and the figure'),
+        (STILL, '<a href="#run">Run this page</a>, and the figure'),
         (r", so click a gray bar to open it", ""),
         (r"Run the next cell: a box.*?, too\.", "Paste its last line into *Search* at the top, or look for its words below."),
     )
@@ -40,15 +44,19 @@ REWORDED = [
 def readable(notebook: Any, number: str) -> None:
     """Change the cells of the page `number` in place to what its reader can do."""
     ours: set[str] = set()
-    for cell in notebook.cells:
+    told = ""
+    for cell, after in zip(notebook.cells, [*notebook.cells[1:], {}], strict=True):
         cell.source = reworded(cell.source)
+        if STILL in str(after.get("outputs", "")):
+            cell.source = CONTROLS.sub(lambda part: part[1] or "**", cell.source)
         if cell.cell_type == "markdown" and not EXERCISE.search(cell.source):
             cell.source = LIVE.sub(RUN, cell.source)
         if cell.cell_type != "code":
+            told = cell.source.replace('"', "'")
             continue
         for names in OF_COURSE.findall(cell.source):
             ours |= set(names.split(", "))
-        cell.metadata["code"] = _kind(cell, ours)
+        cell.metadata["code"] = _kind(cell, ours, told)
         cell.outputs = [each for each in map(_output, cell.outputs) if each]
         for name in CHECKED.findall(cell.source):
             cell.outputs.append(solution(number, name))
@@ -61,15 +69,15 @@ def reworded(text: str) -> str:
     return text
 
 
-def _kind(cell: Any, ours: set[str]) -> str:
-    """Return the name of the fold that a cell's code gets: "none" for code that only asks and answers, "" for no fold."""
+def _kind(cell: Any, ours: set[str], told: str) -> str:
+    """Return the name of the fold that a cell's code gets: "none" for what only asks and answers, or is `told` above it, "" for no fold."""
     if publish.SETUP.match(cell.source):
         return "Set-up"
     try:
         statements = ast.parse(cell.source).body
     except SyntaxError:  # a magic
         statements = [ast.Pass()]
-    if all(map(_asks, statements)):
+    if all(_asks(each) or ast.unparse(each) in told for each in statements):
         return "none"
     hidden = cell.metadata.get("jupyter", {}).get("source_hidden")
     drawn = all(_asks(each) or _called(each) in ours for each in statements)
@@ -99,8 +107,8 @@ def _output(output: Any) -> Any:
     if OWN_CODE in output.get("text", "") or f"{core.LOOKS[NOT_ATTEMPTED][1]}</div>" in html:
         return None
     if html:
-        output.data["text/html"] = reworded(html).replace("your CPU", "our CPU")
-    return output
+        output.data["text/html"] = reworded(html)
+    return from_dict(json.loads(json.dumps(output).replace("your CPU", "our CPU")))
 
 
 def solution(number: str, name: str) -> Any:

@@ -23,7 +23,11 @@ const widen = (chart) => {  // a phone scrolls what has no room in its width
 const draw = async (chart) => {
     const place = document.createElement("div"), spec = JSON.parse(chart.dataset.spec);
     chart.prepend(place);
-    if (innerWidth < 640) spec.title = wrap(spec.title, Math.floor(innerWidth / 12));
+    if (innerWidth < 640) {
+        spec.title = wrap(spec.title, Math.floor(innerWidth / 12));
+        spec.autosize &&= {...spec.autosize, resize: true};  // a title may grow to a second line
+        chart.addEventListener("input", () => setTimeout(() => widen(chart), 100));
+    }
     try {
         await vegaEmbed(place, spec, JSON.parse(chart.dataset.options));
         chart.querySelector("img").remove();
@@ -39,6 +43,18 @@ document.addEventListener("toggle", ({target}) => {
 addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach(
     (fold) => { fold.open = true; }));
 
+// A phone shows a picture whole; its words may be too small there.
+for (const picture of document.querySelectorAll("main :is(.jp-RenderedImage, .course-figure:not(.chart), .jp-RenderedMarkdown p) > img")) {
+    const button = document.createElement("button");
+    button.className = "enlarge";
+    button.textContent = "Enlarge";
+    button.addEventListener("click", () => {
+        button.textContent = picture.classList.toggle("large") ? "Fit the screen" : "Enlarge";
+        scrolled();
+    });
+    picture.after(button);
+}
+
 // What scrolls can be scrolled by arrow keys, and Tab stops at nothing else.
 const scrolled = () => document.querySelectorAll("main :is(pre, .jp-OutputArea-output, .jp-RenderedMarkdown)")
     .forEach((part) => {
@@ -49,6 +65,7 @@ addEventListener("load", scrolled);
 addEventListener("resize", scrolled);  // a fold that opens sends it too
 
 // Guesses. The first one counts, as in JupyterLab; arrow keys pass other choices on their way, so a button confirms.
+const kept = (() => { try { return sessionStorage; } catch { return {}; } })();  // a guess, for who comes back
 const number = (value) => Number(value.toPrecision(3)).toLocaleString("en", {maximumSignificantDigits: 3});
 function judge(form, state, words) {
     const said = form.querySelector("[role=status]"), fold = document.getElementById(form.dataset.reveal);
@@ -82,6 +99,7 @@ function weigh(form, guess, unit) {
 }
 for (const form of document.querySelectorAll("form.guess")) {
     const range = form.querySelector("[type=range]");
+    const place = `${location.pathname}#${form.dataset.reveal}`;
     let pointed = false;
     const value = () => {
         const {low, high} = range.dataset;
@@ -89,9 +107,10 @@ for (const form of document.querySelectorAll("form.guess")) {
     };
     const settle = () => {
         const radio = form.querySelector(":checked");
-        if (form.dataset.state) return;
+        if (form.dataset.state || !(range || radio)) return;
+        kept[place] = range?.value ?? radio.value;
         if (range) weigh(form, value(), range.dataset.unit);
-        else if (radio) choose(form, radio);
+        else choose(form, radio);
     };
     const told = () => { form.querySelector("output").textContent = `${number(value())} ${range.dataset.unit}`; };
     if (range) { range.addEventListener("input", told); told(); }
@@ -109,7 +128,10 @@ for (const form of document.querySelectorAll("form.guess")) {
     addEventListener("pageshow", () => {  // a browser brings choices back, but no verdicts
         if (form.dataset.state) return;
         form.reset();
-        if (range) told();
+        const guess = kept[place], radio = guess && form.querySelector(`[type=radio][value="${guess}"]`);
+        if (radio) radio.checked = true;
+        if (range) { range.value = guess ?? range.value; told(); }
+        if (guess) { settle(); document.activeElement.blur(); }
     });
 }
 
@@ -119,10 +141,12 @@ const box = document.getElementById("search"), found = document.getElementById("
 box.parentElement.hidden = false;
 box.addEventListener("focus", () => bring("search.js", search), {once: true});
 box.addEventListener("input", () => search());
+addEventListener("pageshow", () => box.value && bring("search.js", search));  // words that a browser brought back
 box.addEventListener("keydown", ({key}) => {
     if (key === "Enter") found.querySelector("a")?.click();
     if (key === "Escape") { box.value = ""; search(); }
 });
+const SAME = {multiple: ["several"], multi: ["several"]};
 const wordsOf = (text) => clean(text).match(/[\p{L}\d_]{2,}/gu) ?? [clean(text)];
 const fewer = (word) => [word, ...[...word].map((_, at) => word.slice(0, at) + word.slice(at + 1))];  // a letter less
 let known;
@@ -136,17 +160,18 @@ function repaired(word) {  // two words are one letter apart, or have two swappe
 }
 function begins(word) {  // "oom" isn't in "room"
     const begin = /^[\p{L}\d_]/u.test(word) ? "(?<![\\p{L}\\d_])" : "";
-    return RegExp(begin + word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "iu");
+    const ways = [/^\w{3,}s$/.test(word) ? word.slice(0, -1) : word, ...SAME[word] ?? []];  // of several things, or of one
+    return RegExp(`${begin}(?:${ways.map((way) => way.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "iu");
 }
 const has = (word) => pages.some((row) => begins(word).test(row.join(" ")));
 const kind = ([address]) => /^9[12]_/.test(address) ? 0 : /^(\d|index)/.test(address) ? 1 : 2;  // last: no lessons
 function ranked(asked, words) {
     const phrase = begins(asked), ways = words.map(begins), all = (text) => ways.every((way) => way.test(text));
     const tier = ([, page, heading, prose, code]) => clean(heading) === asked ? 0 : phrase.test(heading) ? 1
-        : all(heading) ? 2 : phrase.test(prose) ? 3 : all(`${page} ${heading} ${prose}`) ? 4 : all(code) ? 5 : 6;
+        : all(heading) ? 2 : phrase.test(prose) ? 3 : phrase.test(code) ? 4 : all(`${page} ${heading} ${prose}`) ? 5 : all(code) ? 6 : 7;
     const rows = pages.map((row) => [tier(row), kind(row), -clean(row[3]).split(words[0]).length, row])
         .sort((one, other) => one[0] - other[0] || one[1] - other[1] || one[2] - other[2]);
-    const last = rows[0][0] < 4 || words.length > 6 ? 3 : 5;  // words far apart, only where no others are
+    const last = rows[0][0] < 5 || words.length > 6 ? 4 : 6;  // words far apart, only where no others are
     return rows.filter(([at]) => at <= last).map(([,,, row]) => row);
 }
 function closest(words) {  // a rare word weighs more
@@ -157,12 +182,15 @@ function closest(words) {  // a rare word weighs more
         .filter((_, at) => ways.filter((way) => way.test(texts[at])).length * 2 >= words.length)
         .sort(([one], [other]) => other - one).map(([, row]) => row);
 }
-function entry([address, page, section, prose], words) {
+function entry([address, page, section, prose, code], words) {
     const item = document.createElement("li"), link = document.createElement("a");
-    const at = Math.max(0, prose.search(begins(words[0]))), from = at && prose.indexOf(" ", Math.max(0, at - 60));
+    const lines = `${prose}\n${code}`.split("\n"), hits = (line) => words.filter((word) => begins(word).test(line)).length;
+    const line = lines.reduce((best, each) => hits(each) > hits(best) ? each : best, lines[0]);
+    const at = line.search(begins(words[0])), from = at > 60 ? line.indexOf(" ", at - 60) + 1 : 0;
+    const rest = line.slice(from), end = rest.length > 140 ? rest.lastIndexOf(" ", 140) : rest.length;
     link.href = address;
     link.textContent = section && !page.endsWith(section) ? `${page}: ${section}` : page;
-    item.append(link, ` ${from ? "… " : ""}${prose.slice(from, from + 140)}${prose.length > from + 140 ? " …" : ""}`);
+    item.append(link, ` ${from ? "… " : ""}${rest.slice(0, end)}${end < rest.length ? " …" : ""}`);
     return item;
 }
 function search() {

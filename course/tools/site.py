@@ -32,6 +32,7 @@ UNSEARCHED = (
     ".reveal, .solution, .place, .folds, .code, td > div > a, span.run, button, "
     ".anchor-link, .jp-InputPrompt, .jp-OutputPrompt, style, script"
 )
+LINES = ["p", "li", "td", "th", "pre", "div", "summary", "legend", "label"]  # a search shows one
 STOPS = re.compile(r'(<div class="jp-[^>]*) tabindex="0"')
 SECTION = re.compile(r'<h2 id="([^"]+)">(.*?)<a class="anchor-link"', re.DOTALL)
 BADGE = re.compile(r"\[!\[([^\]]+)\]\([^)]+\)\]")
@@ -49,6 +50,11 @@ PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")
 TICKS = re.compile("`([^`]+)`")
 DARK = re.compile(r"body\[data-jp-theme-light=\"false\"\]([^{]*{[^}]*})")
 OWN = '<a href="index.html#start">your own machine</a>'
+TYPED = f"on {OWN}, type <code>python3 lab.py</code> in the course's folder."
+UNPUBLISHED = (
+    "This copy of the course isn't published yet, so there's no address to download it from. Ask for its folder "
+    "where you got this site. In the folder, type:"
+)
 DOORS = """<p class="doors"><a class="button" href="00_start_here.html">Start page 00</a>
 <span>{pages} pages in {hours}, on any machine</span>
 <a href="practice_gpus.html">Test your code without a GPU</a></p>"""
@@ -76,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
     args.folder.mkdir(parents=True, exist_ok=True)
     targets = {args.folder / f"{name}.html": path for name, path in pages.items()}
     shared = [args.folder / name for name in ("course.css", "site.js", "search.js", "vega.js")]
-    moving = {args.folder / path.name: path for path in (ROOT / ".github").glob("lesson*.gif")}
-    _notebooks.refuse_others([*targets, *shared, *moving])
+    _notebooks.refuse_others([*targets, *shared])
     written = {target: page(path, exporter) for target, path in targets.items()}
     for target, html in written.items():
         html = html.replace("<!-- next -->", short(neighbors(target.stem)))
@@ -85,8 +90,6 @@ def run(args: argparse.Namespace) -> int:
         html = html.replace("<!-- opens -->", opens(target.stem, address))
         written[target] = addressed(html, address)
         files.write(target, written[target])
-    for target, path in moving.items():
-        files.write(target, path.read_bytes() + _notebooks.MARK.encode())  # behind its end
     words = f"const pages = {words_of(written)};"
     script = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
     texts = (style(exporter), script, words, _charts.vega() or "")
@@ -113,17 +116,12 @@ def front(readme: str) -> str:
     """Return README as the first page: the two doors, then all pages with minutes and what one does in each."""
     path = blocks()["The path"]
     doors = DOORS.format(pages=len(path), hours=hours(path))
-    moving = MOVING.search(readme)
     picture = f"[{PICTURED.findall(pictured().source)[0]}]({NOTEBOOKS[0].file})"
-    shown = re.sub("<img ", '<img loading="lazy" ', moving[0]) if moving else ""
-    seen = (
-        f"<details><summary>See page 00 at work, in JupyterLab</summary>\n\n{shown}\n\n</details>"
-    )
     begin = BADGE.sub(r"[\1]", publish.start(publish.known() or REPOSITORY))
+    begin = begin.replace(publish.HERE, UNPUBLISHED)
     readme = START.sub(lambda _: begin, readme)
-    text = MOVING.sub("", readme).replace(
-        "## Start\n", f"{doors}\n\n{picture}\n\n{seen}\n\n## Start\n", 1
-    )
+    text = MOVING.sub("", readme)
+    text = text.replace("## Start\n", f"{doors}\n\n{picture}\n\n## Start\n", 1)
     map_ = "\n".join(block(name, pages) for name, pages in blocks().items() if pages)
     return LESSONS.sub(lambda _: map_, text).replace("## The path\n", "## The map\n", 1)
 
@@ -189,8 +187,10 @@ def opens(name: str, address: str | None) -> str:
     files = {each.file.removesuffix(".ipynb"): each.file for each in NOTEBOOKS}
     if name not in files:
         return ""
-    found = publish.launches(address, files[name]) if address else {}
-    links = [f'<a href="{found[place]}">{place}</a>' for place in ("Colab", "Binder") if found]
+    if not address:
+        return TYPED
+    found = publish.launches(address, files[name])
+    links = [f'<a href="{found[place]}">{place}</a>' for place in ("Colab", "Binder")]
     return " · ".join([*links, OWN])
 
 
@@ -217,12 +217,22 @@ def words_of(written: dict[Path, str]) -> str:
             rows.append([f"{target.name}#{panel['id']}", page, title.get_text()[1:], words, ""])
             panel.decompose()
         rows.append([target.name, page, "", "", ""])
+        block: Any = None
         for node in text.main.descendants if text.main else ():
             if node.name in ("h1", "h2", "h3") and node.get("id"):
                 rows.append([f"{target.name}#{node['id']}", page, node.get_text(), "", ""])
             elif isinstance(node, NavigableString) and node.find_parent(["h1", "h2", "h3"]) is None:
-                rows[-1][4 if node.find_parent("pre") else 3] += f" {node}"
-    rows = [[" ".join(words.split()) for words in row] for row in rows]
+                before, block = block, node.find_parent(LINES)
+                words = re.sub(r"\s*\n\s*", "\n" if node.find_parent("pre") else " ", node)
+                new = "" if block is before else "\n"
+                rows[-1][4 if node.find_parent("pre") else 3] += new + words
+    rows = [
+        [
+            "\n".join(" ".join(line.split()) for line in words.splitlines() if line.strip())
+            for words in row
+        ]
+        for row in rows
+    ]
     return json.dumps([row for row in rows if row[3] or row[4]], ensure_ascii=False)
 
 
@@ -318,8 +328,6 @@ def guessed(html: str, kept: dict) -> str:
 
 
 def embedded(picture: Path) -> str:
-    """Return a picture as a data: address, one that moves by its name. nbconvert's own embedding moves what is folded out of its fold."""
-    if picture.suffix == ".gif":
-        return picture.name
+    """Return a picture as a data: address. nbconvert's own embedding moves what is folded out of its fold."""
     kind = mimetypes.guess_type(picture.name)[0]
     return f"data:{kind};base64,{base64.b64encode(picture.read_bytes()).decode('ascii')}"

@@ -43,7 +43,7 @@ OPENS = re.compile(
 TITLE = re.compile("<h1 id=.*?</h1>", re.DOTALL)
 ALL = re.compile("<details>(?=<summary>All lessons).*?</details>", re.DOTALL)
 MESSAGE = re.compile(r'(<div class="course-panel")([^>]*><div [^>]*><span [^>]*>!</span>)([^<]*)')
-COLUMNS = re.compile(r"<pre>(?=[^<]*\S {2,}\S)")  # lined up with spaces
+COLUMNS = re.compile(r"<pre>(?![^<]*out of memory)(?=[^<]*\S {2,}\S)")  # lined up with spaces
 ASKS = f"<summary>{_guesses.LOOK}</summary>"
 FIRST = "attachment:first.png"
 PICTURED = re.compile(rf"!\[[^\]]*\]\({FIRST}\)")

@@ -210,9 +210,12 @@ def test_a_page_asks_for_a_slider_or_a_button_only_where_it_has_one(site, path):
     for told in page.main.find_all(["p", "div"]):
         if re.search("[Mm]ove the slider|drag the slider|Turn the controls", told.get_text()):
             if not told.find(["p", "div"]):
-                after = told.find_next(["form", "div"], class_=["guess", "chart", "course-still"])
-                alive = after.select("[type=range]") or '"range"' in after.get("data-spec", "")
-                assert alive, told.get_text()
+                kinds = ["guess", "chart", "course-still"]
+                around = [told.find_next(class_=kinds), told.find_previous(class_=kinds)]
+                assert any(
+                    each and (each.select("[type=range]") or '"range"' in each.get("data-spec", ""))
+                    for each in around
+                ), told.get_text()
 
 
 @each_lesson

@@ -45,9 +45,10 @@ def readable(notebook: Any, number: str) -> None:
     """Change the cells of the page `number` in place to what its reader can do."""
     ours: set[str] = set()
     told = ""
-    for cell, after in zip(notebook.cells, [*notebook.cells[1:], {}], strict=True):
+    still = [STILL in str(cell.get("outputs", "")) for cell in notebook.cells]
+    for at, cell in enumerate(notebook.cells):
         cell.source = reworded(cell.source)
-        if STILL in str(after.get("outputs", "")):
+        if any(still[max(0, at - 1) : at + 2]):
             cell.source = CONTROLS.sub(lambda part: part[1] or "**", cell.source)
         if cell.cell_type == "markdown" and not EXERCISE.search(cell.source):
             cell.source = LIVE.sub(RUN, cell.source)

@@ -45,9 +45,10 @@ FIGURE = """place => {
     return cell.querySelector('.course-figure img:not(details *)');
 }"""
 CHANGED = f"([place, before]) => {{ const image = ({FIGURE})(place); return image?.complete && image.src !== before; }}"
-SHOW_FIGURE = f"""([place, bottom]) => {{
+SHOW_FIGURE = f"""([place, height]) => {{  // a figure that is lower than the film stands at its top, without its code
     const image = ({FIGURE})(place), outer = document.querySelector('.jp-WindowedPanel-outer');
-    outer.scrollTop += image.getBoundingClientRect().bottom - outer.getBoundingClientRect().top - bottom;
+    const seen = image.getBoundingClientRect(), bottom = Math.min(height, seen.height + 8);
+    outer.scrollTop += seen.bottom - outer.getBoundingClientRect().top - bottom;
     return image.src;
 }}"""
 JOIN = """place => {
@@ -55,7 +56,6 @@ JOIN = """place => {
     source.setSource(source.source.replace('right]', 'right.to("cuda:0")]'));
 }"""
 SCENES = ("import torch", "00.score", "figures.Board", "def join")  # words of cells
-EPOCHS = 4
 
 
 class Film:
@@ -108,13 +108,11 @@ def shoot_figure(film, place, before, seconds):
 
 
 def record(page):
-    """Play page 00 and return the film: a question, a choice, what the training shows, the cat; no verdict on the guess."""
+    """Play page 00 and return the film: a question, a choice, the training's beginning, the cat; no answer is seen."""
     places = [page.evaluate(CELL, words) for words in SCENES]
     assert -1 not in places, f"page 00 has changed: {dict(zip(SCENES, places, strict=True))}"
     setup, guess, train, cat = places
     film = Film(page)
-    page.evaluate(SHOW, [1, 8])
-    film.shoot(1.8)
     run(page, setup)
     run(page, guess)
     page.evaluate(SHOW, [guess, 120])
@@ -125,8 +123,8 @@ def record(page):
     film.shoot(1.2)
     page.evaluate(RUN, train)
     seen = ""
-    for epoch in range(EPOCHS + 1):
-        seen = shoot_figure(film, train, seen, 2.2 if epoch == EPOCHS else 0.9)
+    for _ in range(2):  # before the training and after an epoch: more would answer the question
+        seen = shoot_figure(film, train, seen, 1.6)
     page.evaluate("() => window.ran")
     run(page, cat)
     halves = shoot_figure(film, cat, "", 2)

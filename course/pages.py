@@ -53,7 +53,7 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        29,
+        30,
         "Predict where tensors live, move them for good, and port someone else's code to any GPU",
     ),
     Lesson(
@@ -65,7 +65,7 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        29,
+        26,
         "Point into a real network, move it with one call, and find what that call leaves behind",
     ),
     Lesson(
@@ -83,25 +83,25 @@ LESSONS = (
     Lesson(
         "04b_take_it_to_another_machine.ipynb",
         "Take it to another machine",
-        22,
+        21,
         "Bet on a T4, check it on a borrowed one, and resume a run on another machine",
     ),
     Lesson(
         "05_manage_gpu_memory.ipynb",
         "Manage GPU memory",
-        22,
+        21,
         "See what fills the memory, read the message of running out, and fix a leak in a picture of it",
     ),
     Lesson(
         "05b_make_it_fit.ipynb",
         "Make it fit",
-        30,
+        29,
         "Forecast the peak of a step or a LoRA, find the largest batch, and take a step from 5,100 MiB to 282",
     ),
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        24,
+        22,
         "Split a batch by hand, see when its gradients travel, and turn a script into one that runs on every GPU",
     ),
     Lesson(
@@ -113,13 +113,13 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        27,
+        25,
         "Catch a clock lying, build an honest one, and take the waits out of a training loop",
     ),
     Lesson(
         "07b_read_a_timeline.ipynb",
         "Read a timeline",
-        27,
+        26,
         "See what a GPU waits for in real timelines, and say which of five limits a step has",
     ),
     Lesson(
@@ -161,21 +161,21 @@ LESSONS = (
     Lesson(
         "10b_plan_a_cluster.ipynb",
         "Plan a cluster",
-        24,
+        23,
         "Find out when one more GPU stops helping, and plan two clusters",
         practice=False,
     ),
     Lesson(
         "11_write_a_kernel.ipynb",
         "Write a kernel",
-        53,
+        52,
         "Write Triton kernels up to flash attention, and see from their addresses what they touch",
         practice=False,
     ),
     Lesson(
         "12_threads_and_memory.ipynb",
         "Threads and memory",
-        26,
+        28,
         "Write CUDA C, and load a twentieth: count the sectors of a warp, and share tiles",
         practice=False,
     ),

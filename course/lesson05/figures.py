@@ -122,7 +122,7 @@ def _photo_training(batch):
 REST = ("gradients and Adam's averages", "what the layers computed", "copies of the photos")
 PEAK = (  # for `reveal`
     REST[1],
-    "These are the activations. When backward begins, all 5,018 MiB of them are there, and temporary results, mostly gradients of activations, come on top. The gradients of the parameters take only 13 MiB, and Adam's averages 26.",
+    "These are the activations. When backward begins, all 5,018 MiB of them are there, and temporary results, mostly gradients of activations, come on top. The gradients of the parameters take only 13 MiB. Adam's averages would take 26, but the network's first step begins without them.",
 )
 
 

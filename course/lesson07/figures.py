@@ -37,7 +37,7 @@ def first_picture():
 LAUNCHED = (  # for `reveal`
     "The call put the matmul into a queue, the GPU's stream, and returned. Such a call is asynchronous, and the first clock timed "
     "a launch. synchronize() waits until the stream is empty.\n\n"
-    "Timed honestly, the Carpentries' T4 took 21 ms, so their 24,000 became 116. A practice GPU is your CPU, so both take about as long."
+    "Timed honestly, the Carpentries' T4 took 21 ms, so their 24,000 became 116. A practice GPU computes on your CPU, so little is left of its lead."
 )
 
 

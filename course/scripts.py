@@ -67,7 +67,8 @@ def run(
     Prints the command line that runs, then shows the output as it comes, unless `quiet`. With `processes` (an int, at
     least 1) torchrun starts that many, each with one thread for its operations (OMP_NUM_THREADS=1). Their lines mix,
     unless the script calls sys.stdout.reconfigure(line_buffering=True, write_through=False). On Linux, course.launch does
-    what torchrun does, in half of the memory and of the time, unless `forked` is False. `cwd` is the folder in which it runs, where paths in `args` begin (None: this one). `each_line` is called with each line as it comes.
+    what torchrun does, in half of the memory and of the time, unless `forked` is False. `cwd` is the folder in which it
+    runs, where paths in `args` begin (None: this one). `each_line` is called with each line as it comes.
     A script that fails raises nothing: look at `returncode`. Under gloo a process may abort at its very end, after it
     wrote its results, so judge by the results, not by the return code alone. After `timeout` seconds everything it
     started is killed and TimeoutError tells the last lines; an interrupt (the stop button, Ctrl+C) kills it too.

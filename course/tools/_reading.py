@@ -20,9 +20,8 @@ CHECKED = re.compile(r"\bex\.(\w+)\.check\(")
 DONE = r"(?<!to )\b[Rr]un (?:it\b|these\b|th(?:is|at) one|that cell|both cells|the picture)|Change both cells|folder icon|the cell above"
 CONTROLS = re.compile(r"\*\*(?:Move the sliders?|Turn the controls)\.(?:\*\* (\w)| )")
 STILL = "In a running notebook, the figure"
-LIVE = re.compile(
-    rf"((?:{DONE})[^\n]*?[.?])(?=\s|$)"
-)  # a sentence that a colon ends leads to what is shown
+# A sentence that a colon ends leads to what is shown.
+LIVE = re.compile(rf"((?:{DONE})[^\n]*?[.?])(?=\s|$)")
 RUN = r'\1 <span class="run"><a href="#run">Run this page</a> to do this.</span>'
 REWORDED = [
     (re.compile(pattern, re.MULTILINE | re.DOTALL), words)

@@ -240,14 +240,13 @@ def page(path: Path, exporter: HTMLExporter) -> str:
     """Return a notebook or Markdown file as HTML, its charts alive, its links to other files leading to pages."""
     if path.suffix == ".ipynb":
         notebook = _notebooks.read(path)
+        _reading.readable(notebook, number_of(path.stem))
     else:
         text = path.read_text(encoding="utf-8")
         text = front(text) if path == ROOT / "README.md" else text
         notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
         if FIRST in text:
             notebook.cells[0]["attachments"] = pictured().attachments
-    if path.suffix == ".ipynb":
-        _reading.readable(notebook, number_of(path.stem))
     _guesses.alive(notebook)
     for cell in notebook.cells:
         shown = cell.get("outputs", [])

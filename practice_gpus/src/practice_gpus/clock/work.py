@@ -57,9 +57,8 @@ TWICE = {
 }
 TRAINED = {"native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "batch_norm"}
 TRAINED |= {"_batch_norm_with_update"}
-FEW = (
-    16  # channels: with fewer, cuDNN chose another algorithm than Winograd's in DeepBench's tables
-)
+# Channels: with fewer, cuDNN chose another algorithm than Winograd's in DeepBench's tables.
+FEW = 16
 TENSOR = ("fp16", "bf16", "tf32")  # units of tensor cores
 PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm"} | OURS.keys()
 # Operators without a tag of PyTorch's that go once through their inputs and results.

@@ -56,7 +56,13 @@ def test_the_untouched_project_meets_nothing_but_its_own_losses():
 @pytest.mark.slow
 def test_the_lesson_says_how_much_the_two_sins_of_speed_cost():
     steps = [two_steps(Path(LEFT[name])).step for name in ("32 bits on a T4", "clip by clip")]
-    said = dict(zip((157, 181, 74), (*(step.ms for step in steps), two_steps(judge.SOLUTION).step.ms), strict=True))
+    said = dict(
+        zip(
+            (157, 181, 74),
+            (*(step.ms for step in steps), two_steps(judge.SOLUTION).step.ms),
+            strict=True,
+        )
+    )
     assert {number: round(ms) for number, ms in said.items()} == {number: number for number in said}
     assert all(str(number) in ex.MOST[1] for number in said)
     assert ex.MOST[0] == "a batched spectrogram"  # the dearer of the two

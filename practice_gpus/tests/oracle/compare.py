@@ -81,10 +81,14 @@ def environment(side: str) -> dict[str, str]:
 
 @dataclass
 class Line:
-    """A line of differences.txt: what kind of difference, in how many cases, which, and why."""
+    """A line of differences.txt: what kind of difference, in how many cases, which, and why.
+
+    Where the machine decides, `count` is the least and `most` the greatest number.
+    """
 
     kind: str
     count: int
+    most: int
     pattern: str
     reason: str
     found: int = 0
@@ -102,7 +106,11 @@ def brief(outcome: list) -> str:
 def listed() -> list[Line]:
     """The lines of differences.txt."""
     rows = [line.split("\t") for line in LISTED.read_text().splitlines() if line and line[0] != "#"]
-    return [Line(kind, int(count), pattern, reason) for kind, count, pattern, reason in rows]
+    counts = [list(map(int, row[1].split("-"))) for row in rows]
+    return [
+        Line(kind, count[0], count[-1], pattern, reason)
+        for count, (kind, _, pattern, reason) in zip(counts, rows, strict=True)
+    ]
 
 
 @dataclass
@@ -132,19 +140,23 @@ class Comparison:
     def stale(self) -> list[str]:
         """The lines of the list whose number is not what was found."""
         return [
-            f"{line.pattern}: {line.count}, found {line.found}"
+            f"{line.pattern}: {line.count} to {line.most}, found {line.found}"
             for line in self.lines
-            if line.found != line.count
+            if not line.count <= line.found <= line.most
         ]
 
     def write(self) -> None:
         """Put smaller numbers into the list, and leave out what no longer differs."""
-        kept = {(line.kind, line.pattern): min(line.count, line.found) for line in self.lines}
+        smaller = {
+            (line.kind, line.pattern): str(line.found)
+            for line in self.lines
+            if line.found < line.count
+        }
         rows = []
         for text in LISTED.read_text().splitlines():
             row = text.split("\t")
             if len(row) == 4:
-                row[1] = str(kept[row[0], row[2]])
+                row[1] = smaller.get((row[0], row[2]), row[1])
             if row[1:2] != ["0"]:
                 rows.append("\t".join(row))
         LISTED.write_text("\n".join(rows) + "\n")

@@ -91,7 +91,7 @@ def seen(network, photo, *asked, file=None):
     words = [f"{name}, {chance:.1%}" for name, chance, _ in found]
     *others, last = [name for name, *_ in found]
     title = f"Where it finds {', '.join(others)}{' and ' * bool(others)}{last}"
-    figure, axes = plots.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.5))
+    figure, axes = plots.panels(title, 1, 1 + len(found), (1.85 * (1 + len(found)), 2.3))
     _picture(axes[0], _small(photo / 255), "the photo")
     highest = max(each.max() for *_, each in found)  # one scale for all names
     for place, text, (*_, each) in zip(axes[1:], words, found, strict=True):
@@ -101,29 +101,32 @@ def seen(network, photo, *asked, file=None):
         Path(file).write_bytes(figures.png(figure))
 
 
-def next_step(layer, adam):
-    """Return what `reveal` takes: what `adam` does after `layer` has moved, why, and where each is."""
-    average = adam.state[layer.weight]["exp_avg"].device
-    lines = [f"average on {average}, weight on {layer.weight.device}"]
-    try:
-        adam.step()
-    except RuntimeError as error:
-        lines.insert(0, str(error))
-    because = "Adam still holds the right parameters: they're the same Python objects. But their averages stayed on the CPU, because layer.to doesn't know them. So move first, then build the optimizer."
-    return {"actual": "raise an error", "because": because, "lines": lines}
+def answered(network, x):
+    """Return what `reveal` takes: where `network`, moved without an assignment, answers to `x`, and why."""
+    with torch.inference_mode():
+        scores = network(x)
+    moved = network.state_dict().values()
+    places = ", ".join({str(tensor.device) for tensor in moved})
+    lines = [
+        f"{photos.imagenet_names()[scores.argmax()]} on {scores.device}",
+        f"all {len(moved)} tensors of the network on {places}",
+    ]
+    because = "A tensor's .to returns a moved copy, but a module's .to moves the module's own tensors, in place. So network.to(device) needs no assignment."
+    return {"actual": "answer on the GPU", "because": because, "lines": lines}
 
 
 def what_stayed(model, x):
-    """Return what `reveal` takes: which tensors of `model` are still on the CPU, why, and what it answers to `x`."""
+    """Return what `reveal` takes: what `model(x)` finds on the CPU, why, and where each is."""
     normalize, network = model
-    held = {"the buffers": next(network.buffers()), "mean and std": normalize.mean}
+    held = {
+        "the photo": x,
+        "the network's weights": next(network.parameters()),
+        "mean and std": normalize.mean,
+    }
     stayed = [name for name, tensor in held.items() if tensor.device.type == "cpu"]
-    try:
-        told = f"model(x) is on {model(x).device}"
-    except RuntimeError as error:
-        told = str(error)
-    because = ".to moves only what is registered: parameters, modules that are attributes, and buffers. Both are plain attributes, so the model can't name the coffee now. state_dict() lacks them, too, so they wouldn't be saved."
-    return {"actual": ", ".join(stayed) or "nothing", "because": because, "lines": [told]}
+    because = ".to moves only what is registered: parameters, modules that are attributes, and buffers. Both are plain attributes, which it doesn't see. A file saved from model.state_dict() would lack them, too."
+    lines = [f"{name} on {tensor.device}" for name, tensor in held.items()]
+    return {"actual": ", ".join(stayed) or "nothing", "because": because, "lines": lines}
 
 
 def _of_nvidia():

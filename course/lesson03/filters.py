@@ -23,9 +23,10 @@ AT = (5, 9)  # column and row that are pointed at first
 def feature_maps(network, photo):
     """(the photo [3, SIDE, SIDE] in uint8, {name: the map of a filter of the first layer, half as wide and high}, {name: its weights [3, 3, 3]})."""
     small = F.interpolate(photo[None].float(), SIDE, mode="area").round().to(torch.uint8)
+    weights = network._conv_stem.weight.detach()
     with torch.inference_mode():
-        maps = network._conv_stem(photos.prepare(small))[0].float()
-    weights = network._conv_stem.weight.detach().cpu()
+        maps = network._conv_stem(photos.prepare(small.to(weights.device)))[0].float().cpu()
+    weights = weights.cpu()
     found = ({name: each[place] for name, place in FILTERS.items()} for each in (maps, weights))
     return small[0], *found
 

@@ -132,7 +132,7 @@ def _check_left(answer):
             raise NotYet(f"{what}: you found {sorted(found)}, and there is more. {thought}")
         for name in sorted(set(found) - expected):
             raise NotYet(f"{what}: {name!r} is registered, or isn't a tensor.")
-    return "what stays was found in five models, also deep inside."
+    return "What stays was found in five models, also deep inside."
 
 
 left = exercise("03.left", _check_left, left_behind, tool="left_behind")

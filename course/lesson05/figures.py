@@ -69,10 +69,15 @@ def first_picture():
 
 @contextmanager
 def _photo_step():
-    """A training step on 64 photos: (network, optimizer, batch, step), on a practice GPU that only counts."""
+    """The second training step on 64 photos: (network, optimizer, batch, step), on a practice GPU that only counts."""
     with practice_gpus(1, card="T4", values=False):
         network, optimizer, *batch = _photo_training(64)
-        yield network, optimizer, batch, lambda: train_step(network, *batch, optimizer)
+
+        def step():
+            train_step(network, *batch, optimizer)
+
+        step()  # the first one creates Adam's averages
+        yield network, optimizer, batch, step
 
 
 def first_picture_b():
@@ -122,7 +127,12 @@ def _photo_training(batch):
 REST = ("gradients and Adam's averages", "what the layers computed", "copies of the photos")
 PEAK = (  # for `reveal`
     REST[1],
-    "These are the activations. When backward begins, all 5,018 MiB of them are there, and temporary results, mostly gradients of activations, come on top. The gradients of the parameters take only 13 MiB. Adam's averages would take 26, but the network's first step begins without them.",
+    "These are the activations. When backward begins, all 5,018 MiB of them are there, and temporary results, mostly gradients of activations, come on top. Adam's averages take only 26 MiB, and the gradients of the parameters 13.",
+)
+TWICE = ("37 MiB more, for the photos", "about twice as much", "about four times as much")
+NEEDED = (  # for `reveal`
+    TWICE[1],
+    "Nearly all of the peak is activations, and they grow with the batch. About 10,200 MiB don't fit into 8,192, so PyTorch raises this error:",
 )
 
 
@@ -132,7 +142,9 @@ def draw_photo_step():
         figure, told = draw_step(network, optimizer, batch, step, HIGHEST)
     [axes] = figure.axes
     mib = [sum(each.nbytes for each in part) / MIB for part in (network.parameters(), batch)]
-    words = "batch {1:.0f} MiB\nparameters {0:.0f} MiB".format(*mib)
+    words = "batch {1:.0f} MiB\noptimizer {2:.0f} MiB\nparameters {0:.0f} MiB".format(
+        *mib, 2 * mib[0]
+    )
     point_at(axes, words, (axes.get_xlim()[1], sum(mib)), (12, 26), "left")
     return figure, told
 
@@ -169,6 +181,7 @@ def _forecast(pieces_of, size, options):
     found = []
     with practice_gpus(1, card="T4", values=False) as gpus:
         step = make_step(64, pieces_of, size, **options)
+        step()  # the first one creates Adam's averages
         sizes = in_total(lambda: found.append(gpus.forecast(step)))
     return sizes, found[0]
 

@@ -70,8 +70,8 @@ def draw_call(returned, finished):
 WAYS = ("a wait in each step", "one wait at the end")  # when Python waits
 ONE_WAIT = (  # for `reveal`
     "140 ms",
-    "With a wait in every step, CPU and GPU take turns. With a single one, Python prepares the next step while the GPU computes.\n\n"
-    "Set Python to 5 ms. Then set the GPU to 5 instead. What sets the pace?",
+    "With a wait in every step, CPU and GPU take turns. With a single one, Python prepares the next step while the GPU computes. "
+    "Try other times with the sliders.",
 )
 MASK = (
     "The values of the mask decide how many numbers x[x > 0.5] has. Python waits where it needs a value from the GPU, or a size "
@@ -176,28 +176,36 @@ def _queue_still(step):
     return figure
 
 
+CARPENTRIES = (
+    2400,
+    0.098,
+    20.6,
+)  # ms; source: see `first_picture`, the last one by cupyx.profiler.benchmark
+CLOCKS = ("CPU", "GPU, the call alone", "GPU, honestly timed")
+
+
 def show_stopwatch(stopwatch, rows):
-    """Show what an honest `stopwatch`, if it isn't the course's own, says of growing matmuls, and what the bare call."""
-    used = chosen(exercises.stopwatch, stopwatch)
-    sizes = [size for size in (16, 32, 64, 128, 256) if size <= len(rows)]
-    honest, calls = [], []
-    for size in sizes:
-        some = rows[:size]
-        honest.append(used(lambda some=some: some @ some.T))
-        calls.append(used(lambda some=some: some @ some.T, synchronize=lambda: None))
-    name = "time_ms" if used is stopwatch else "the course's stopwatch"
-    series = {name: (sizes, honest), "the call alone": (sizes, calls)}
-    times = plots.number((sizes[-1] / sizes[0]) ** 2)
-    grown = [plots.number(values[-1] / values[0], 2) for values in (honest, calls)]
-    title = f"{times}× the work takes {grown[0]}× as long, the call alone {grown[1]}×"
-    colors = dict(zip(series, (plots.GPU, plots.TROUBLE), strict=True))
-    words = ("rows (log scale)", "time (ms, log scale)")
-    figure = plots.lines(series, title, *words, logx=True, logy=True, colors=colors)
-    [axes] = figure.axes
-    axes.margins(x=0.2)
-    ends = [plots.number(values[-1]) for values in (honest, calls)]
-    alt = f"{title}. At {sizes[-1]} rows, {ends[0]} ms by {name}, {ends[1]} ms for the call."
-    figures.show(figure, alt)
+    """Show the opening's three bars, all known now, and those of this machine's matmul; nothing until `stopwatch` passes."""
+    if chosen(exercises.stopwatch, stopwatch) is not stopwatch:
+        return
+    host = rows.cpu()
+    cpu = stopwatch(lambda: host @ host.T)
+    call = stopwatch(lambda: rows @ rows.T, synchronize=lambda: None)
+    here = cpu, call, stopwatch(lambda: rows @ rows.T)
+    title = "By your stopwatch, the GPU takes {} ms; the call alone, {}".format(
+        *(plots.number(ms, 2) for ms in here[:0:-1])
+    )
+    whose = {"a convolution, the Carpentries' T4": CARPENTRIES, "a matmul, here": here}
+    figure, places = plots.panels(title, 2, 1, (7.2, 3.7))
+    for axes, (words, times) in zip(places, whose.items(), strict=True):
+        plots.draw_bars(axes, dict(zip(CLOCKS, times, strict=True)))
+        axes.grid(False)
+        axes.set_xlim(0, 1.15 * max(times))
+        axes.set_title(words, fontsize=9, color=plots.INK, loc="left", pad=6)
+    places[-1].set_xlabel("ms")
+    figures.show(
+        figure, f"{title}, and the CPU {plots.number(cpu, 2)}. The Carpentries' T4 took 20.6 ms."
+    )
 
 
 def in_turn(host, work, side):
@@ -215,51 +223,44 @@ def show_overlap(side_by_side):
             gpus.forecast(lambda way=way: way(host, lambda: square @ square, side))
             for way in (in_turn, side_by_side)
         )
-    times = [plots.number(f.ms) for f in (one, two)]
     title = "Forecast: on a second stream, the copy hides behind the matmul"
-    alt = f"Copy and matmul take {times[0]} ms in turn on one stream, {times[1]} ms side by side on two."
-    show_forecasts(title, {"one stream": one, "two streams": two}, alt, rows="GPU")
+    show_forecasts(title, {"one stream": one, "two streams": two}, rows="GPU")
 
 
-def show_forecasts(title, forecasts, alt, rows="", caption=""):
-    """Show forecasts {name: forecast} as timelines with one time axis; `rows`: only those whose name starts so.
-
-    Each name has its range, unless a `caption` has them.
-    """
+def show_forecasts(title, forecasts, rows=""):
+    """Show forecasts {name: forecast} as timelines with one time axis; `rows`: only those whose name starts so."""
     whole = max(f.ms for f in forecasts.values())
     drawn = [forecast_spans(f) for f in forecasts.values()]
     spans = [[span for span in own if span[0].startswith(rows)] for own in drawn]
     lanes = [len({lane for lane, *_ in own}) for own in spans]
     size = (7.2, 1.0 + 0.45 * len(lanes) + 0.36 * sum(lanes))
-    figure, places = plots.panels(title, len(lanes), 1, size, height_ratios=lanes, sharex=True)
-    for axes, own, (name, forecast) in zip(places, spans, forecasts.items(), strict=True):
+    figure, places = plots.panels(
+        title, len(lanes), 1, size, height_ratios=lanes, sharex=True, squeeze=False
+    )
+    told = {}
+    for axes, own, (name, forecast) in zip(places[:, 0], spans, forecasts.items(), strict=True):
         plots.tidy(axes)
         draw_lanes(axes, own, 1.01 * whole, hollow=True)
         ms, low, high = (plots.number(ms, 2) for ms in (forecast.ms, *forecast.range))
-        share = f"kernels run {1 - forecast.idle:.0%} of the time"
-        likely = "" if caption else f" (likely {low} to {high})"
-        note = f"{name}: {ms} ms{likely}, {share}"
-        axes.set_title(note, fontsize=9, color=plots.INK, loc="left", pad=10)
-    places[-1].set_xlabel(f"time (ms), forecast for {next(iter(forecasts.values())).card.name}")
-    figures.show(figure, alt, caption)
+        told[name] = f"{name}: {ms} ms, likely {low} to {high}"
+        axes.set_title(told[name], fontsize=9, color=plots.INK, loc="left", pad=10)
+    card = next(iter(forecasts.values())).card.name
+    places[-1, 0].set_xlabel(f"time (ms), forecast for {card}")
+    figures.show(figure, f"{title}. {'; '.join(told.values())}.")
 
 
 def show_before_and_after(before, flowing):
-    """Show the forecasts of an epoch as first written and by `flowing`; the title says how much that saves.
+    """Show the forecasts of an epoch as first written and by `flowing`, once it passes; the title says what that saves.
 
     What makes one of them longer than forecast does so for both, so each end of a range is compared with its like.
     """
-    used = chosen(exercises.epoch, flowing)
-    _, after = exercises.on_h100(used)
-    forecasts = {"halting": before, "flowing" if used is flowing else "the course's flowing": after}
+    if chosen(exercises.epoch, flowing) is not flowing:
+        return
+    _, after = exercises.on_h100(flowing)
     ends = zip((before.ms, *before.range), (after.ms, *after.range), strict=True)
     saved, low, high = (plots.number(a - b, 2) for a, b in ends)
     title = f"Forecast: three batches take {saved} ms less, likely {low} to {high}"
-    likely = ("{} to {}".format(*(plots.number(ms, 2) for ms in f.range)) for f in (before, after))
-    caption = "Likely {} ms, and {} ms. The saving is surer than both, because the same errors are in both.".format(
-        *likely
-    )
-    show_forecasts(title, forecasts, f"{title}.", caption=caption)
+    show_forecasts(title, {"halting": before, "flowing": after})
 
 
 def compare_busy(busy):

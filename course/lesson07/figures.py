@@ -193,7 +193,7 @@ def show_stopwatch(stopwatch, rows):
     call = stopwatch(lambda: rows @ rows.T, synchronize=lambda: None)
     here = cpu, call, stopwatch(lambda: rows @ rows.T)
     title = "By your stopwatch, the GPU takes {} ms; the call alone, {}".format(
-        *(plots.number(ms, 2) for ms in here[:0:-1])
+        *(plots.number(ms) for ms in here[:0:-1])
     )
     whose = {"a convolution, the Carpentries' T4": CARPENTRIES, "a matmul, here": here}
     figure, places = plots.panels(title, 2, 1, (7.2, 3.7))
@@ -204,7 +204,7 @@ def show_stopwatch(stopwatch, rows):
         axes.set_title(words, fontsize=9, color=plots.INK, loc="left", pad=6)
     places[-1].set_xlabel("ms")
     figures.show(
-        figure, f"{title}, and the CPU {plots.number(cpu, 2)}. The Carpentries' T4 took 20.6 ms."
+        figure, f"{title}, and the CPU {plots.number(cpu)}. The Carpentries' T4 took 20.6 ms."
     )
 
 

@@ -211,7 +211,8 @@ def _note(prediction):
         return ""
     guess = f"Your guess: {prediction.say(prediction.guess)}."
     if prediction.compared:
-        return f"{guess} The first guess counts."
+        below = " The answer is below." if prediction._waiting else ""
+        return f"{guess}{below} The first guess counts."
     after = "The answer follows below." if prediction._waiting else "Run the next cell."
     return f"{guess} {after}"
 

@@ -126,7 +126,9 @@ def test_the_second_day_shows_what_was_answered_without_a_kernel(scratch, addres
     page.evaluate(RUN_ONE, 5)  # an exercise, made in the cell above, which this kernel has not run
     page.evaluate(REPLY)
     page.wait_for_timeout(1000)
-    assert done.inner_text() == count, "what is guessed stays, and the way on is gone"
+    assert done.inner_text() == f"{count}. Ctrl+Enter runs a cell and stays in it", (
+        "what is guessed stays, and the way on is gone"
+    )
     chart = page.locator("[role=graphics-document][aria-label='One bar as long as one second.']")
     assert chart.count() == 1, "the chart is alive and says what it shows"
 

@@ -1,4 +1,4 @@
-"""What a cell shows that was run by hand is in view, from its top: newcomers saw the last choices and no question."""
+"""What a cell shows that was run by hand is in view, from its top, and Shift+Enter stops where a guess or a name is missing."""
 
 import nbformat
 import pytest
@@ -28,6 +28,16 @@ VERDICT = """() => {
 }"""
 FILL = "words => { window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.source = words }"
 SCROLL = "y => { document.querySelector('.jp-WindowedPanel-outer').scrollTop = y }"
+
+
+TO_REVEAL = """async () => {
+    const {commands, shell} = window.jupyterapp, notebook = shell.currentWidget.content;
+    notebook.activeCellIndex = 2;
+    await commands.execute('notebook:change-cell-to-code');
+    notebook.widgets[2].model.sharedModel.source = "p.reveal('choice 1')";
+}"""
+TRAINED = "() => window.jupyterapp.shell.currentWidget.content.widgets[2].model.toJSON().outputs.length > 0"
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 
 
 @pytest.fixture
@@ -90,3 +100,29 @@ def test_a_verdict_is_in_view_after_its_cell_was_run_by_hand(asking, keys):
     page.wait_for_timeout(2500)
     above, below = page.evaluate(VERDICT)
     assert above >= 0 and below >= 0
+
+
+def test_a_guess_is_asked_for_before_its_cell_runs_and_a_verdict_outlives_its_session(asking):
+    """A training ran for half a minute before the question was seen; on the second day, an error took a verdict's place."""
+    page, held = asking, asking.locator(".course-hold")
+    page.evaluate(TO_REVEAL)
+    run_by_hand(page)
+    page.locator(".course-goes-on").wait_for()
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("Shift+Enter")  # held down by mistake
+    held.wait_for()
+    assert "Choose an answer above first" in held.inner_text() and not page.evaluate(TRAINED)
+    page.locator(".course-goes-on input[type=radio]").nth(1).click()
+    held.wait_for(state="detached")
+    page.keyboard.press("Shift+Enter")
+    page.locator(".course-panel:visible:has-text('Right!')").wait_for()
+    page.evaluate(RESTART)
+    page.locator(".course-still:visible:has-text('Your guess')").wait_for()
+    page.locator(".jp-Cell:nth-child(3) .jp-InputPrompt").click()
+    page.keyboard.press("Shift+Enter")
+    held.wait_for()
+    assert page.locator(".course-panel:visible:has-text('Right!')").count() == 1
+    held.locator("button").click()
+    held.wait_for(state="detached")
+    page.locator(".course-goes-on input:checked").wait_for()
+    page.locator(".course-panel:visible:has-text('Right!')").wait_for()

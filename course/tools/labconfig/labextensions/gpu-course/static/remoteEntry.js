@@ -1,5 +1,5 @@
 // Opens a notebook at the cell where one was, and not at its top; says in its toolbar how much is done; shows that a cell is
-// running; keeps what it shows in view; closes the list of files the first time, because it takes a quarter of a small screen
+// running; stops once before one that lacks a guess or a name; keeps what it shows in view; closes the list of files the first time, because it takes a quarter of a small screen
 // from the page. Written by hand in the form in which JupyterLab loads extensions, so that nothing has to be built.
 async function follow(panel) {
     const notebook = panel && panel.content;
@@ -31,6 +31,12 @@ function lastRun(cells) {
     return open < 0 ? 0 : last;
 }
 
+const STAYS = 'Ctrl+Enter runs a cell and stays in it';
+const ran = panel => `course-kernel:${panel.context.path}`; // where the last kernel is kept that ran something
+const kernelOf = panel => panel.sessionContext.session?.kernel?.id;
+const isNew = panel => Boolean(kernelOf(panel)) && localStorage.getItem(ran(panel)) !== kernelOf(panel);
+const shown = cell => cell.outputs.map(({data}) => [data?.['text/html'] || ''].flat().join('')).join('');
+
 // In the toolbar stands how many of the page's questions are guessed and how many exercises solved, as its outputs have it:
 // without a kernel, too. A cell with an error or no outputs counts as before: in a new session, a name may be missing. What
 // such a session needs first stands there too, until something has run in it.
@@ -38,11 +44,12 @@ function showDone(panel) {
     const sign = Object.assign(document.createElement('span'), {className: 'course-done'});
     panel.toolbar.node.querySelector('.jp-Toolbar-spacer').append(sign);
     let waiting;
-    const session = panel.sessionContext, key = `course-kernel:${panel.context.path}`; // the last kernel that ran something
+    const session = panel.sessionContext, key = ran(panel);
     const update = () => {
-        const kernel = session.session?.kernel?.id, told = done(panel.content.widgets.map(cell => cell.model));
-        const fresh = kernel && localStorage.getItem(key) !== kernel && /[1-9]\d* of/.test(told);
-        sign.textContent = told + (fresh ? '. New session: Run › Run All Above Selected Cell' : '');
+        const told = done(panel.content.widgets.map(cell => cell.model));
+        const new_ = /[1-9]\d* of/.test(told) && isNew(panel);
+        if (told) sign.textContent = `${told}. ${new_ ? 'New session: Run › Run All Above Selected Cell' : STAYS}`;
+        if (panel.content.courseHold && !reason(panel, panel.content.courseHold.cell)) panel.content.courseHold.sign.remove();
     };
     const soon = () => {
         clearTimeout(waiting);
@@ -52,7 +59,10 @@ function showDone(panel) {
         if (header.msg_type === 'execute_input') localStorage.setItem(key, session.session.kernel.id);
     });
     session.statusChanged.connect((_, status) => {
-        if (/restarting$/.test(status)) localStorage.removeItem(key);
+        if (/restarting$/.test(status)) {
+            localStorage.removeItem(key);
+            panel.content.widgets.forEach(cell => { delete cell.courseHeld; });
+        }
         soon();
     });
     panel.content.model.contentChanged.connect(soon);
@@ -61,7 +71,6 @@ function showDone(panel) {
 
 function done(cells) {
     const code = cells.filter(cell => cell.type === 'code').map(cell => cell.toJSON());
-    const shown = cell => cell.outputs.map(({data}) => [data?.['text/html'] || ''].flat().join('')).join('');
     const found = (text, words) => (text.match(words) || []).length;
     const count = (asks, answered) => code.map(cell => {
         const all = found([cell.source].flat().join(''), asks), key = `course-done:${cell.id}:${answered.source}`;
@@ -73,6 +82,56 @@ function done(cells) {
     }).reduce((sum, each) => [sum[0] + each[0], sum[1] + each[1]], [0, 0]);
     const parts = {guessed: count(/\bpredict\(/g, /course-chosen/g), solved: count(/\.check\(/g, /course-right/g)};
     return Object.entries(parts).filter(([, [, all]]) => all).map(([word, [n, all]]) => `${n} of ${all} ${word}`).join(', ');
+}
+
+// Shift+Enter stops once above a cell that compares a guess not made yet, or that a new session lacks the names for: a training
+// ran before the question was seen, and a verdict of the day before gave way to an error. Pressed again, it runs the cell.
+const RUNS = 'notebook:run-cell-and-select-next';
+
+function holdBack(app) {
+    const execute = app.commands.execute.bind(app.commands);
+    app.commands.execute = (id, args) => {
+        const panel = app.shell.currentWidget;
+        const held = id === RUNS && panel?.content?.coursePlace && hold(panel, execute);
+        return held ? Promise.resolve() : execute(id, args);
+    };
+}
+
+function hold(panel, execute) {
+    const notebook = panel.content, cell = notebook.activeCell, why = cell && reason(panel, cell), now = performance.now();
+    notebook.courseHold?.sign.remove();
+    if (!why || now - cell.courseHeld > 1000) return false; // not twice; a second press within a second is one by mistake
+    cell.courseHeld ??= now;
+    const sign = Object.assign(document.createElement('div'), {className: 'course-wait course-hold'});
+    sign.setAttribute('role', 'status');
+    cell.node.querySelector('.jp-Cell-inputWrapper').before(sign);
+    notebook.courseHold = {cell, sign};
+    if (why === 'new') {
+        sign.textContent = 'This session is new, and this cell needs what the cells above make. ';
+        const button = Object.assign(document.createElement('button'), {textContent: 'Run all above, then this cell'});
+        button.addEventListener('click', async () => {
+            sign.remove();
+            notebook.activeCellIndex = notebook.widgets.indexOf(cell);
+            await execute('notebook:run-all-above');
+            await execute('notebook:run-cell');
+        });
+        sign.append(button);
+    } else {
+        sign.textContent = 'Choose an answer above first. To go on without a guess, press Shift+Enter again.';
+        bringIntoView(notebook.outerNode, why);
+    }
+    sign.scrollIntoView({block: 'nearest'});
+    return true;
+}
+
+// Why a cell shouldn't run yet: 'new', or the cell with the question that has no guess; undefined where nothing is in the way.
+function reason(panel, cell) {
+    const cells = panel.content.widgets, above = cells.slice(0, cells.indexOf(cell)).filter(each => each.model.type === 'code');
+    if (cell.model.type !== 'code' || !above.length) return undefined;
+    if (isNew(panel)) return 'new';
+    const names = [...cell.model.sharedModel.source.matchAll(/(\w+)\.reveal\(/g)].map(([, name]) => name);
+    const asks = name => above.findLast(each => RegExp(`\\b${name} = predict\\(`).test(each.model.sharedModel.source));
+    return names.map(asks).find(each => each?.node.querySelector('.course-goes-on') && !shown(each.model.toJSON()).includes('course-chosen'));
 }
 
 // Below the code of a cell that takes more than a second stands for how long it has been running; from the tenth second on
@@ -149,10 +208,11 @@ function bringIntoView(view, cell) {
 
 const plugin = {
     id: 'gpu-course:place',
-    description: 'Opens a page at the cell where one was, says what is done, shows that a cell is running, gives the page the width',
+    description: 'Opens a page at the cell where one was, says what is done, shows that a cell is running, asks for a guess first, gives the page the width',
     autoStart: true,
     activate: app => {
         keepInView(app);
+        holdBack(app);
         app.shell.currentChanged.connect((_, change) => follow(change.newValue));
         app.restored.then(() => {
             follow(app.shell.currentWidget);

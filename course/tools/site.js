@@ -15,9 +15,19 @@ function wrap(title, letters) {
     if (!title?.text) return fit(title, letters);
     return {...title, text: fit(title.text, letters), subtitle: fit(title.subtitle, Math.floor(1.25 * letters))};
 }
-const widen = (chart) => {  // a phone scrolls what has no room in its width
-    const {right} = chart.getBoundingClientRect(), past = (part) => part.getBoundingClientRect().right > right + 2;
-    if ([...chart.querySelectorAll("svg text")].some(past)) chart.classList.add("wide");
+const room = 120;  // pixels at a phone's right edge that a chart leaves to its labels; what needs more scrolls
+const widen = async (chart) => {
+    const past = () => Math.max(0, ...[...chart.querySelectorAll("svg text")].map((part) =>
+        Math.ceil(part.getBoundingClientRect().right - chart.getBoundingClientRect().right)));
+    const {view} = chart, before = view?.padding();
+    for (let tries = 0; view && innerWidth < 640 && !chart.classList.contains("wide") && past() > 2 && tries < 4; tries++) {
+        const padding = view.padding(), right = padding.right + past() + 4;
+        if (right > room) { view.padding(before); break; }
+        await view.padding({...padding, right}).resize().runAsync();
+        dispatchEvent(new Event("resize"));
+        await new Promise((done) => setTimeout(done, 50));
+    }
+    if (past() > 2) chart.classList.add("wide");
     dispatchEvent(new Event("resize"));
 };
 const draw = async (chart) => {
@@ -29,7 +39,7 @@ const draw = async (chart) => {
         chart.addEventListener("input", () => setTimeout(() => widen(chart), 100));
     }
     try {
-        await vegaEmbed(place, spec, JSON.parse(chart.dataset.options));
+        chart.view = (await vegaEmbed(place, spec, JSON.parse(chart.dataset.options))).view;
         chart.querySelector("img").remove();
         widen(chart);
     } catch { place.remove(); }

@@ -8,6 +8,10 @@ from axe import SCRIPT
 from course import __main__ as door
 
 PAGES = ("index", "00_start_here", "10b_plan_a_cluster")
+FITS = """() => {
+    const texts = [...document.querySelectorAll('.chart svg text')], fits = text => text.getBoundingClientRect().right <= innerWidth;
+    return texts.some(text => /1,261/.test(text.textContent)) && texts.every(fits);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +127,26 @@ def test_a_guess_is_judged_by_mouse_and_by_keyboard_and_opens_its_answer(page, f
     )
     page.get_by_role("link", name="See why").nth(1).click()
     assert page.evaluate("scrollY") > 500
+
+
+def test_a_phone_shows_a_moved_chart_whole_and_back_leads_to_the_same_place(browser, folder):
+    """The bar that the slider is for grew out of the window, and Back led to the top, with what was read folded."""
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto((folder / "00_start_here.html").as_uri())
+    fold = page.locator("details:has(> .chart)")
+    page.locator(f"[data-reveal={fold.get_attribute('id')}] label").first.click()
+    fold.locator("svg.marks").wait_for()
+    fold.locator("input[type=range]").press("End")
+    page.wait_for_function(FITS)
+    page.wait_for_timeout(500)
+    place = page.evaluate("() => scrollY")
+    assert place > 800 and page.evaluate(FITS)
+    page.goto((folder / "01_check_for_cuda.html").as_uri())
+    page.go_back()
+    page.wait_for_function(f"() => Math.abs(scrollY - {place}) < 100")
+    assert fold.get_attribute("open") is not None
+    context.close()
 
 
 def test_a_choice_that_a_browser_brings_back_can_still_be_guessed(page, folder):

@@ -303,6 +303,7 @@ def test_an_explorer_is_drawn_where_cells_run(monkeypatch):
 
 
 def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, monkeypatch):
+    monkeypatch.setattr(widgets, "_left", {})
     boxes = []
     make = widgets._explorer_widget
     monkeypatch.setattr(
@@ -315,6 +316,8 @@ def test_an_explorer_leaves_its_last_picture_and_says_what_it_shows(displayed, m
     _, (moved, _) = displayed
     assert 'alt="size 1 in red"' in moved["text/html"]
     assert moved["text/plain"].startswith("size 1 in red\n")
+    widgets.explore(_draw, **CONTROLS)
+    assert 'alt="size 1 in red"' in displayed[-1][0]["text/html"], "run again, it is as one left it"
 
 
 def test_the_map_has_each_page_in_its_block_with_what_is_left_of_it(capsys, home):

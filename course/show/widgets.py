@@ -8,7 +8,7 @@ import functools
 import html
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from course import show
@@ -153,6 +153,9 @@ def _control(label, values, start, text, ordered):
     return Control(label, tuple((text(v), v) for v in values), values.index(start), ordered)
 
 
+_left: dict[tuple, list[int]] = {}  # where controls were left, for a cell that is run again
+
+
 def explore(draw: Callable[..., tuple], **controls: Control) -> None:
     """A figure that follows its controls: `draw(**values)` returns (Figure, sentence).
 
@@ -169,8 +172,16 @@ def explore(draw: Callable[..., tuple], **controls: Control) -> None:
     if not show.inside_notebook():
         print(draw(**dict(zip(controls, first, strict=True)))[1])
         return
+    key = (getattr(draw, "__qualname__", ""), *controls, *first)
+    left = _left.get(key, [control.start for control in controls.values()])
+    controls = {
+        name: replace(control, start=min(start, len(control.options) - 1))
+        for start, (name, control) in zip(left, controls.items(), strict=True)
+    }
+    first = [control.options[control.start][1] for control in controls.values()]
 
     def changed(picture, sentence):
+        _left[key] = [part.index for part in box.children[0].children]
         still.update(*_explorer_still(picture, sentence, controls))
 
     box = _explorer_widget(render, controls, changed)

@@ -21,6 +21,12 @@ REVEALS = (
 p.choose('choice 1')
 p.reveal('choice 1', figure=(plots.bars({'a': 1}, 'One', 's', size=(7.4, 2.6)), 'One bar.'))"""
 )
+CHART = """
+from course.show import vega
+from helpers import plots
+text = {"type": "text", "text": {"expr": "'n is ' + n"}}
+spec = {"data": {"values": [{}]}, "params": [vega.slider("n", 9, 1)], "mark": text}
+vega.show(spec, plots.bars({"a": 1}, "One", "s"), "A number that a slider sets.")"""
 VERDICT = """() => {
     const all = document.querySelectorAll('.jp-Cell:nth-child(2) .course-panel'), panel = all[all.length - 1];
     const view = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect();
@@ -126,3 +132,15 @@ def test_a_guess_is_asked_for_before_its_cell_runs_and_a_verdict_outlives_its_se
     held.wait_for(state="detached")
     page.locator(".course-goes-on input:checked").wait_for()
     page.locator(".course-panel:visible:has-text('Right!')").wait_for()
+
+
+def test_a_chart_that_is_drawn_anew_has_its_slider_where_one_left_it(asking):
+    """Whoever ran a cell again to compare began at the slider's first value."""
+    page, slider = asking, asking.locator(".vega-bind input")
+    page.evaluate(FILL, CHART)
+    run_by_hand(page)
+    slider.press("End")
+    run_by_hand(page)
+    page.locator(".jp-Cell:nth-child(2) .jp-InputPrompt", has_text="[2]").wait_for()
+    page.wait_for_timeout(2500)
+    assert slider.input_value() == "9" and page.locator("svg text", has_text="n is 9").count()

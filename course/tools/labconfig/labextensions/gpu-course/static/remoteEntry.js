@@ -91,9 +91,10 @@ const RUNS = 'notebook:run-cell-and-select-next';
 function holdBack(app) {
     const execute = app.commands.execute.bind(app.commands);
     app.commands.execute = (id, args) => {
-        const panel = app.shell.currentWidget;
-        const held = id === RUNS && panel?.content?.coursePlace && hold(panel, execute);
-        return held ? Promise.resolve() : execute(id, args);
+        const panel = app.shell.currentWidget, ours = BY_HAND.test(id) && panel?.content?.coursePlace;
+        if (ours && id === RUNS && hold(panel, execute)) return Promise.resolve();
+        if (ours) keepSliders(panel.content.activeCell);
+        return execute(id, args);
     };
 }
 
@@ -190,10 +191,29 @@ function keepInView(app) {
         Promise.resolve(result).catch(() => {}).then(() => { end = performance.now() + SETTLES; });
         const timer = setInterval(() => {
             const over = !cell || cell.isDisposed || acts !== before || performance.now() > end;
-            if (over) clearInterval(timer);
-            else bringIntoView(notebook.outerNode, cell);
+            if (over) return clearInterval(timer);
+            putBack(cell);
+            bringIntoView(notebook.outerNode, cell);
         }, 100);
     });
+}
+
+// A chart that its cell draws anew has its sliders where one left those of the same names.
+const sliders = cell => [...cell.node.querySelectorAll('.vega-bind input[type=range]')];
+
+function keepSliders(cell) {
+    const now = cell ? sliders(cell) : [];
+    if (now.length) cell.courseLeft = now; // they outlive the chart
+}
+
+function putBack(cell) {
+    for (const slider of sliders(cell)) {
+        const left = cell.courseLeft?.find(each => each.name === slider.name);
+        if (!left || left === slider || slider.coursePut) continue;
+        slider.coursePut = true;
+        slider.value = left.value;
+        slider.dispatchEvent(new Event('input', {bubbles: true}));
+    }
 }
 
 // Scrolls, at once, so far that all things of the course in a cell's outputs can be seen, or what fits from the first one on.

@@ -57,6 +57,21 @@ def test_more_sizes_leave_the_answer_about_one_and_25():
     assert "Now add 100 and 400" in two["because"]
 
 
+@pytest.mark.parametrize(
+    ("speeds", "said"),
+    [
+        ({1: 60.0, 25: 100.0, 100: 400.0, 400: 420.0}, "From 100 images per step on"),
+        ({1: 60.0, 25: 100.0, 100: 400.0, 400: 300.0}, "From 100 images per step on"),
+        ({1: 60.0, 25: 100.0, 100: 400.0, 400: 600.0}, "At 400 images per step, the CPU is still"),
+    ],
+)
+def test_where_the_cpu_stops_getting_faster_is_answered_from_what_was_measured(speeds, said):
+    """The page asks it, and nothing answered; the answer comes with the sizes that it asks for, not before."""
+    assert said in figures00.compare_sizes(speeds)["because"]
+    few = {1: 60.0, 25: 100.0}
+    assert "images per step on" not in figures00.compare_sizes(few)["because"]
+
+
 class Asked:
     def __init__(self, guess):
         self.guess = guess
@@ -79,15 +94,26 @@ def test_verdicts_change_in_one_place_while_it_trains(monkeypatch):
     assert "figure" not in board.answer(), "it would stand there twice"
 
 
-def test_nothing_of_the_twenty_is_shown_before_the_guess(monkeypatch):
-    """Whoever runs the cell without a guess would see the answer to a question still open."""
-    monkeypatch.setattr(figures00.show, "page", lambda page, text: pytest.fail(text))
+def test_nothing_of_the_twenty_is_shown_before_the_guess(capsys):
+    """Whoever runs the cell without a guess would see the answer to a question still open, or nothing for a while."""
     board = figures00.Board(SmallCNN(), Asked(None))
     board.update()
+    told = capsys.readouterr().out
+    assert "What is your guess?" in told and "right" not in told
     answer = board.answer()
     figure, words = answer["figure"]
     assert "right before training" in words and "after each epoch" in words
     assert "cell again" in answer["because"]
+
+
+def test_a_guess_made_while_it_trains_shows_the_verdicts_from_the_next_epoch_on(capsys):
+    """Whoever presses Shift+Enter once too often would miss the one thing there is to watch."""
+    asked = Asked(None)
+    board = figures00.Board(SmallCNN(), asked)
+    asked.guess = "16 to 20"
+    board.update()
+    assert "after each epoch" in capsys.readouterr().out
+    assert "figure" not in board.answer(), "it would stand there twice"
 
 
 def test_the_class_that_came_last_is_the_one_no_earlier_epoch_got_right():

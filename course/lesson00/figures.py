@@ -1,11 +1,13 @@
-"""The figures of lesson 00: twenty images watched while a network learns, images per step, two cards, half a cat, photos and their names."""
+"""The figures of lesson 00: twenty images watched while a network learns, images per step, two cards, half a cat."""
 
 import json
 
 import torch
+from IPython.display import clear_output
 from matplotlib.patches import Rectangle
 
-from course import measurements, photos, show
+from course import measurements, show
+from course.checks import panel
 from course.checks.predictions import Prediction
 from course.lesson00 import exercises
 from course.show import figures, vega
@@ -36,20 +38,17 @@ SCORE = "After these four epochs, how many of the twenty does it classify correc
 class Board:
     """The twenty images with what `model` takes them for; `update` asks it again, in the same place.
 
-    It's shown once there is a guess in `asked`; `answer` is what `asked.reveal` takes.
+    Until there is a guess in `asked`, it asks for one in that place; `answer` is what `asked.reveal` takes.
     """
 
     def __init__(self, model: torch.nn.Module, asked: Prediction) -> None:
-        self.model = model
+        self.model, self.asked = model, asked
         self.history = [guesses_of(model)]
-        self.open = asked.guess is not None
-        self.shown = show.page(*self._page()) if self.open else None
+        self.shown = show.page(*self._page())
 
     def update(self) -> None:
         """Show what the network says now, after another epoch."""
         self.history.append(guesses_of(self.model))
-        if not self.open:
-            return
         page, text = self._page()
         if self.shown:
             bundle = {"text/html": show.CLOSED + page, "text/plain": text}
@@ -64,9 +63,11 @@ class Board:
             f"{self._last()}The training took 480 steps. How fast is that, and what sets its speed?"
         )
         answer = {"actual": SCORES[max(right - 1, 0) // 5], "because": told}
-        if not self.open:
+        if self.asked.guess is None:
             answer["because"] += "\n\nRun this cell again to watch the verdicts flip."
             answer["figure"] = self._figure()
+            if self.shown:
+                clear_output(wait=True)  # `reveal` asks in its place
         return answer
 
     def _last(self):
@@ -79,6 +80,10 @@ class Board:
         return f"{name}{'es' if name.endswith('s') else 's'} came last. "
 
     def _page(self):
+        if self.asked.guess is None:
+            later = "Choose above while it trains: the verdicts will appear here."
+            asks = panel.Content("open", "What is your guess?", later)
+            return panel.as_html(asks), panel.as_text(asks)
         figure, alt = self._figure()
         return figures.page(figure, alt), alt
 
@@ -162,29 +167,6 @@ def _below(axes, x, y, word, right):
 SIDE = 224 / plots.PIXELS  # inches of a photo: each of its pixels is one of the page
 
 
-def show_names(*paths: str) -> None:
-    """Show photos (a sample's name, or the path of your own), each above the three names a real network finds likeliest."""
-    names = photos.imagenet_names()
-    images = torch.stack([_photo(path) for path in paths])
-    with torch.inference_mode():
-        chances = photos.pretrained()(photos.prepare(images)).softmax(1)
-    height = 0.42 + 2.85 * -(-len(paths) // 3)
-    figure = figures.colorful(plots.blank_figure((7.4, height)))
-    figure.set_layout_engine("none")
-    figure.text(0.02, 1 - 0.12 / height, "The network's three likeliest names", va="top", **_TITLE)
-    said = []
-    for i, (image, chance) in enumerate(zip(images, chances, strict=True)):
-        left, top = 0.15 + 2.45 * (i % 3), height - 0.45 - 2.85 * (i // 3)
-        picture = _axes(figure, left, top - SIDE, SIDE, SIDE)
-        picture.imshow(image.permute(1, 2, 0).numpy(), interpolation="nearest")
-        best = chance.topk(3)
-        labels = [names[k] for k in best.indices]
-        place = _axes(figure, left, top - SIDE - 0.8, 2.3, 0.75)
-        _draw_chances(place, labels, best.values.tolist())
-        said.append(f"{labels[0]} {best.values[0]:.0%}")
-    figures.show(figure, f"Photos and their likeliest names: {', '.join(said)}")
-
-
 def _axes(figure, left, bottom, width, height):
     """Axes without a frame at a place in inches."""
     wide, high = figure.get_size_inches()
@@ -193,21 +175,9 @@ def _axes(figure, left, bottom, width, height):
     return axes
 
 
-def _photo(path):
-    return photos.sample(path) if path in photos.SAMPLES else photos.read(path)
-
-
-def _draw_chances(axes, labels, chances):
-    axes.barh(range(len(labels)), chances, color=plots.GPU, height=0.6)
-    axes.set(xlim=(0, 2.2), ylim=(2.5, -0.5))
-    for row, (label, chance) in enumerate(zip(labels, chances, strict=True)):
-        note = {"fontsize": 9, "color": plots.INK, "va": "center"}
-        axes.text(chance + 0.05, row, f"{chance:.0%} {label}", **note)
-
-
 SPEEDS = ("as many or more", "fewer, but at least half", "less than half")
 SIZES = (
-    "With a batch of one, how many images per second does your CPU train on, compared with batches of 25?",
+    "With a batch of one, how many images per second does the CPU train on, compared with batches of 25?",
     SPEEDS,
 )
 
@@ -222,10 +192,12 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
     actual = SPEEDS[0] if share >= 1 else SPEEDS[1] if share >= 0.5 else SPEEDS[2]
     because = (
         "Every operation, such as a convolution, takes time to start, however little it computes, and every step "
-        "updates the weights. With one image per step, your CPU pays these fixed costs 25 times as often."
+        "updates the weights. With one image per step, the CPU pays these fixed costs 25 times as often."
     )
     if speeds.keys() == {1, 25}:
-        because += "\n\nNow add 100 and 400 to the sizes, and run the cell again. Where does your CPU stop getting faster?"
+        because += "\n\nNow add 100 and 400 to the sizes, and run the cell again. Where does the CPU stop getting faster?"
+    if len(speeds) > 2:
+        because += f"\n\n{_where_it_stops(speeds)}"
     faster = speeds[most] / speeds[least]
     title = f"{most} images per step: {faster:.1f} times as many images per second as {least}"
     named = {f"{size} per step": speeds[size] for size in sorted(speeds)}
@@ -234,6 +206,13 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
     figure = plots.bars(plots.here(named), title, unit, words=words, colors=plots.CPU)
     told = ", ".join(f"{words[name]} with {name}" for name in words)
     return {"actual": actual, "because": because, "figure": (figure, f"Images per second: {told}.")}
+
+
+def _where_it_stops(speeds):
+    enough = min(size for size, speed in speeds.items() if speed >= 0.9 * max(speeds.values()))
+    if enough == max(speeds):
+        return f"At {enough} images per step, the CPU is still getting faster."
+    return f"From {enough} images per step on, the CPU gains less than 10%: the fixed costs hardly count any more."
 
 
 _TWO_CARDS = {"T4": plots.GREENS[2], "V100": plots.GPU}

@@ -53,14 +53,14 @@ LESSONS = (
     Lesson(
         "02_move_tensors.ipynb",
         "Move tensors",
-        30,
+        23,
         "Predict where tensors live, move them for good, and port someone else's code to any GPU",
     ),
     Lesson(
         "02b_what_a_copy_costs.ipynb",
         "What a copy costs",
-        21,
-        "Forecast what a copy costs, and find out when that lets a CPU win",
+        28,
+        "Forecast what a copy costs, find out when that lets a CPU win, and move a nested batch",
     ),
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",

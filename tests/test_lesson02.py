@@ -30,7 +30,7 @@ def test_the_learners_own_k_means_paints_once_it_is_right(monkeypatch, capsys):
     monkeypatch.setattr(figures, "show", lambda figure, words: shown.append((figure, words)))
     photo = photos.sample("coffee")[:, ::4, ::4]
     with practice_gpus(1):
-        for answer in (lesson02.kmeans_anywhere, lambda points, k: None):
+        for answer in (lesson02.kmeans, lambda points, k: None):
             figures02.show_poster(answer, photo, 3)
     [(figure, words)] = shown
     assert "by your k-means on cuda:0" in words
@@ -47,12 +47,28 @@ def test_the_picture_asks_for_what_is_missing_until_all_is_on_the_gpu(monkeypatc
         x, z = torch.ones(2, device="cuda"), torch.ones(2)
         figures02.show_homes(x=x, z=z)
         figures02.show_homes(x=x, z=z.cuda())
-    assert shown == ["Bring z to the GPU, too", "All are on the GPU: well moved"]
+    assert shown[0].endswith("Bring z to the GPU, too") and shown[1:] == [
+        "All are on the GPU: well moved"
+    ]
 
 
 def test_the_cell_as_it_came_is_not_called_a_mistake():
     """The cell holds the code to port; running it untouched must not count as a wrong answer."""
-    assert lesson02.repair.outcome(lesson02.kmeans).status == NOT_ATTEMPTED
+    told = lesson02.repair.outcome(lesson02.starter)
+    assert told.status == NOT_ATTEMPTED
+    assert told.title == "Here's the first error" and "X1: cuda X2: cpu" in told.message
+
+
+def test_the_copies_of_both_ways_are_those_that_were_counted():
+    """The page asks how many copies the second way makes; its answer is counted, not told."""
+    with practice_gpus(1) as gpus:
+        c = torch.ones(2, 3, device="cuda")
+        with lesson02.counted(gpus) as first:
+            [(k * c).mean().item() for k in range(20)]
+        with lesson02.counted(gpus) as second:
+            torch.stack([(k * c).mean() for k in range(20)]).tolist()
+    answer = figures02.compare_copies(first, second)
+    assert answer["actual"] == "1" and answer["lines"].endswith("one by one: 20, together: 1")
 
 
 def test_the_figure_draws_the_learners_formula_once_it_is_right(monkeypatch):

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from course import measurements
 from course.checks import expect
-from course.checks.core import NotAttempted, NotYet, call, same_code
+from course.checks.core import LearnerError, NotAttempted, NotYet, call, describe_error, same_code
 from course.checks.slips import same
 from course.checks.words import exercise, quiz
 from practice_gpus import practice_gpus
@@ -39,7 +39,7 @@ class _Crossings(TorchDispatchMode):
 
 
 @contextmanager
-def _counted(gpus):
+def counted(gpus):
     """Yields a dict that holds the copies of the block, by direction, once the block has ended."""
     copies = {}
     if gpus.real:
@@ -129,11 +129,11 @@ def _like(result, expected, device, path):
         raise NotYet(f"{path}` is {result!r}, expected {expected!r} untouched.")
 
 
-batch = exercise("02.batch", _check_batch, move_batch, tool="move_batch")
+batch = exercise("02.batch", _check_batch, move_batch, tool="move_batch", letter="b")
 
 
 # --- port someone else's k-means -------------------------------------------------------------------------------------
-def kmeans(points, k):
+def starter(points, k):
     centers = torch.linspace(0, 1, k)[:, None].repeat(1, 3)
     errors = []
     for _ in range(20):
@@ -144,7 +144,7 @@ def kmeans(points, k):
     return centers.numpy(), errors
 
 
-def kmeans_anywhere(points, k):
+def kmeans(points, k):
     centers = torch.linspace(0, 1, k, device=points.device)[:, None].repeat(1, 3)
     errors = []
     for _ in range(20):
@@ -156,8 +156,7 @@ def kmeans_anywhere(points, k):
 
 
 def _check_repair(answer):
-    if same_code(answer, kmeans):
-        raise NotAttempted("Change what has to change, then run this cell again.")
+    untouched = same_code(answer, starter)
     with practice_gpus(2) as gpus:
         for rows, home in enumerate((CPU, *GPUS), 200):
             points = torch.rand(rows, 3, generator=torch.Generator().manual_seed(rows)).to(home)
@@ -166,12 +165,21 @@ def _check_repair(answer):
             if home != CPU:
                 torch.cuda.reset_peak_memory_stats(home)
                 held = torch.cuda.memory_allocated(home)
-            with _counted(gpus) as copies:
-                result = call(answer, points, 3)
+            with counted(gpus) as copies:
+                result = _called(answer, points, untouched)
             _same_numbers(result, points, case)
             if home != CPU:
                 _where_work(copies, torch.cuda.max_memory_allocated(home) > held, case)
     return "The same numbers on three devices, and two copies in 20 steps."
+
+
+def _called(answer, points, untouched):
+    try:
+        return call(answer, points, 3)
+    except LearnerError as error:
+        if untouched:
+            raise NotAttempted(describe_error(error.cause), "Here's the first error") from None
+        raise
 
 
 def _same_numbers(result, points, case):
@@ -183,7 +191,7 @@ def _same_numbers(result, points, case):
         raise NotYet(f"{case}: the centers are a {kind}; expected a NumPy array.")
     if not isinstance(errors, list) or not all(isinstance(error, float) for error in errors):
         raise NotYet(f"{case}: the errors came back as something else than a list of floats.")
-    expected, told = kmeans_anywhere(points.cpu(), 3)
+    expected, told = kmeans(points.cpu(), 3)
     same = centers.shape == expected.shape and numpy.allclose(centers, expected, atol=1e-3)
     if not same or len(errors) != len(told) or not numpy.allclose(errors, told, atol=1e-3):
         raise NotYet(f"{case}: the numbers differ from those of kmeans. Change places only.")
@@ -203,7 +211,7 @@ def _where_work(copies, grown, case):
         )
 
 
-repair = exercise("02.repair", _check_repair, kmeans_anywhere)
+repair = exercise("02.repair", _check_repair, kmeans)
 
 
 # --- fit the cost of a copy -----------------------------------------------------------------------

@@ -20,7 +20,7 @@ def first_picture():
     photo = photos.sample("coffee")
     drawn = {"the photo": photo}
     for k in (2, 4, 8):
-        centers, _ = exercises.kmeans_anywhere(photo.flatten(1).T / 255, k)
+        centers, _ = exercises.kmeans(photo.flatten(1).T / 255, k)
         drawn[f"{k} colors"] = _painted(photo, centers)
     title = "K-means paints a photo with two, four or eight colors"
     words = "Photos of one cup of coffee: in all its colors, and in two, four and eight that k-means chose."
@@ -121,9 +121,9 @@ def draw_homes(values, title=""):
 def show_homes(**tensors):
     """Show in whose memory each of `tensors` is; the title asks for those that aren't on the GPU yet."""
     away = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
-    title = (
-        f"Bring {' and '.join(away)} to the GPU, too" if away else "All are on the GPU: well moved"
-    )
+    title = "All are on the GPU: well moved"
+    if away:
+        title = f"A sum lands where its operands are. Bring {' and '.join(away)} to the GPU, too"
     figures.show(*draw_homes(tensors, title))
 
 
@@ -162,12 +162,15 @@ def compare_new(c, new):
     return {"actual": "zeros(c.shape)", "because": because, "figure": figure}
 
 
-FAILS = (  # for `reveal`
-    "torch.cdist",
-    "linspace makes the grays on the CPU, which is allowed. cdist is the first to compute with two tensors from two devices. "
-    "Two more lines need care: .item() raises no error, but each of its twenty calls copies a number and waits for it. "
-    ".numpy() refuses until you call .cpu().",
-)
+def compare_copies(one_by_one, together):
+    """Return what `reveal` takes: the copies to the CPU of the second way, why, and those of both, as `counted` gives them."""
+    because = (
+        "Each .item() copies one number, and your program waits until it has arrived. torch.stack collects "
+        "all twenty on the GPU, and .tolist() copies them together, so there's one copy and one wait."
+    )
+    counts = [ways["d2h"] for ways in (one_by_one, together)]
+    told = f"copies to the CPU, one by one: {counts[0]}, together: {counts[1]}"
+    return {"actual": str(counts[1]), "because": because, "lines": told}
 
 
 def _slow_rate():

@@ -102,7 +102,7 @@ LESSONS = (
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
         22,
-        "Split a batch by hand, see when its gradients travel, and turn a script into one that runs on every GPU",
+        "Split a batch by hand, read a sentence that eight ranks hold together, and turn a script into one for every GPU",
     ),
     Lesson(
         "06b_what_a_second_gpu_adds.ipynb",

@@ -50,7 +50,7 @@ def test_only_with_equal_shares_the_mean_of_both_gpus_is_the_whole_batch_s():
     told = next(each["calculate"] for each in spec["transform"] if each.get("as") == "words")
     texts = json.loads(told.removesuffix("[datum.t]"))
     rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
-    whole = "mean +0.0080"
+    whole = "mean +0.0057"
     for cut in "12345":
         said = [texts[int(row[4])] for row in rows if row[0] == cut and row[1] != "0"]
         assert whole in said
@@ -101,25 +101,21 @@ def test_over_the_network_the_best_buckets_are_neither_the_smallest_nor_all_in_o
     assert late[5] > 10 * late[50] and late[1000] > 2 * late[50]
 
 
-def test_the_page_before_shows_two_ways_and_lets_one_choose_the_link():
-    """Page 06 asks how long both take over PCIe: the numbers of its question and of its verdict are the figure's."""
-    chart = lesson06.draw_overlap([25])
-    assert [p["name"] for p in chart.spec["params"]] == ["link"]
-    rows = [line.split(",") for line in chart.spec["data"]["values"].splitlines()[1:]]
-    pcie = [row for row in rows if row[0] == "2"]
-    late = [max(float(row[5]) for row in pcie if row[1] == lane) for lane in "01"]
-    end = next(float(row[5]) for row in pcie if row[3] == "1")
-    assert [round(ms) for ms in (end, late[0] - end, *late)] == [9, 24, 33, 25]
-    assert lesson06.HIDDEN[0] == "25 ms"
-    assert "one after the other: 33 ms; overlapped: 25 ms. Over NVLink" in chart.alt
+def test_the_hang_of_page_06_is_the_one_that_its_verdict_names():
+    """A learner looks in its lines for the rank that waits for none: it must be the one that skipped."""
+    held = [torch.full((9,), 10**rank) for rank in range(8)]
+    assert all(got.tolist() == [11111111] * 9 for got in rule06.all_reduce(held))
+    stuck = rule06.stuck(held)
+    waits = [line.split(" waits for ")[0] for line in stuck["lines"] if " waits for " in line]
+    assert waits == [f"rank {rank}" for rank in range(8) if rank != 2]
+    assert stuck["lines"][-1] == "rank 2 has finished" and stuck["actual"] == "all but rank 2"
 
 
-@pytest.mark.parametrize(("sizes", "room"), [(lesson06.BUCKETS, 1.15), ([25], 1)])
-def test_the_axis_shows_the_end_of_the_last_all_reduce_with_room_for_its_words(sizes, room):
+def test_the_axis_shows_the_end_of_the_last_all_reduce_with_room_for_its_words():
     """What is exposed lies at the right end; cut off there, the figure hides its subject."""
-    spec = lesson06.draw_overlap(sizes).spec
+    spec = lesson06.draw_overlap().spec
     rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
     shown = spec["encoding"]["x"]["scale"]["domainMax"]["expr"]
     for way, axis in enumerate(json.loads(shown.split("[indexof")[0])):
         last = max([0, *(float(row[5]) for row in rows if row[0] == str(way))])
-        assert last * room <= axis
+        assert last * 1.15 <= axis

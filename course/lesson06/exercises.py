@@ -23,7 +23,11 @@ __all__ = ["Hang", "chosen", "run_ranks"]
 # --- convert a script to DDP --------------------------------------------------------------------------
 def ordinary(model, dataset, batch_size):
     if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
         model = model.cuda()
+    else:
+        dist.init_process_group("gloo")
     loader = DataLoader(dataset, batch_size, shuffle=True)
     return model, loader
 
@@ -131,20 +135,29 @@ def _judge_bytes(sent, ranks, size, where):
 ring = exercise("06.ring", _check_ring, ring_all_reduce, tool="ring_all_reduce", letter="b")
 
 
-def stuck(step):
-    """Return what `reveal` takes: which of four ranks get stuck in `step`, in which rank 2 calls nothing, and why."""
+def all_reduce(held, missing=None):
+    """Return what each rank gets of `held`, a list of 1-D tensors by rank: their sum. Raises Hang if one is `missing`."""
+
+    def part(x, rank, *others):
+        return x if rank == missing else ring_all_reduce(x, rank, *others)
+
+    return run_ranks(part, held)[0]
+
+
+def stuck(held):
+    """Return what `reveal` takes: which ranks get stuck in an all-reduce of `held` without rank 2, and why."""
     lines = []
     try:
-        run_ranks(step, [torch.rand(8) for _ in range(4)])
+        all_reduce(held, missing=2)
     except Hang as hang:
         lines = str(hang).split(", ")
     because = (
-        "The sum needs all four. The numbers go around a ring, 0→1→2→3→0: each rank waits for the one before it.\n\n"
-        "A call that all ranks make together is a collective. All must call the same ones in the same order. If a rank skips a batch in mid-run, its next all-reduce "
-        "pairs with the others' current one, so gradients are wrong in silence before anything hangs. All-reduce a flag first, and all skip together.\n\n"
-        "On GPUs, you'd see nothing for ten minutes. Then NCCL's watchdog reports a timeout, and ends the program."
+        "The sum needs all eight. Here it goes around a ring, and each rank waits for the one before it. "
+        "The rank to look for is the one that waits for none.\n\n"
+        "On GPUs, you'd see nothing for ten minutes. Then a watchdog reports a timeout and ends the program. "
+        "So all ranks must make the same calls, in the same order."
     )
-    return {"actual": "ranks 0, 1 and 3", "because": because, "lines": lines}
+    return {"actual": "all but rank 2", "because": because, "lines": lines}
 
 
 # --- gradients that stay at home ------------------------------------------------------------------------

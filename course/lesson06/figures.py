@@ -1,4 +1,4 @@
-"""The figures of lesson 06: equal gradients, when they travel, and what a second card adds."""
+"""The figures of lesson 06: equal gradients, and what a second card adds."""
 
 import torch
 from matplotlib.patches import Rectangle
@@ -18,10 +18,10 @@ __all__ = ["BUCKETS", "draw_overlap"]  # the pages call them here, too
 def _found(parts=(slice(0, 3), slice(3, 6), slice(0, 6))):
     """Return the same number of the gradient of each of the batch's `parts`: of both halves, then of all."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)).double()
-    x, y = torch.randn(6, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    x, y = torch.randn(6, 8), torch.tensor([0, 1, 2, 0, 1, 2])
     losses = [F.cross_entropy(model(x[part]), y[part]) for part in parts]
-    return [torch.autograd.grad(loss, model[0].bias)[0][7].item() for loss in losses]
+    return [torch.autograd.grad(loss, model[0].bias)[0][0].item() for loss in losses]
 
 
 def _signed(number, digits=4):
@@ -57,22 +57,16 @@ def draw_mean():
         words = f"mean of both {_signed(both)}"
         rows.append((first, 3 - equal, 8.1, 0.5, told.index(words)))
     named = [(0, 4, -0.15, row, told.index(name)) for row, name in enumerate(GPUS)]
-    [*_, whole] = _found()
-    alt = f"With three samples each, the mean of both GPUs is the whole batch's, {_signed(whole)}."
-    return vega.Chart(_mean_chart(rows + named, told), _mean_still(), alt)
+    shares = _found([slice(0, 5), slice(5, 6), slice(0, 6)])
+    both = sum(shares[:2]) / 2
+    alt = f"With five samples on GPU 0 and one on GPU 1, the mean of both is {_signed(both)}, and one GPU finds {_signed(shares[2])}."
+    return vega.Chart(_mean_chart(rows + named, told), _mean_still(shares, both), alt)
 
 
-MEAN = (  # for `reveal`
-    "the mean, +0.0080",
-    "Cross-entropy is a mean over the samples, so its gradient is the mean of the samples' gradients. The mean of the means of two equal parts is the mean of all.\n\n"
-    "Each square below shows what its sample alone finds, so you can do the sums yourself. Then deal them unevenly: move the slider.",
-)
-HIDDEN = (  # for `reveal`
-    "25 ms",
-    "Backward starts at the last layer, so that layer's gradients are ready first. They leave in buckets, and travel while backward works on earlier layers. "
-    "So both take barely longer than the longer one. What is left when backward ends is exposed: all GPUs wait for it. "
-    "That's one reason why eight V100s are 7.5 times as fast, not 8.\n\n"
-    "Below the figure, choose NVLink, NVIDIA's fast link between GPUs.",
+SHARES = (  # for `reveal`
+    "no, GPU 1's one counts too much",
+    "Cross-entropy is a mean over the samples, so each GPU finds the mean of its own. In the mean of both, one half comes from five samples, and the other half from one.\n\n"
+    "Below, each square shows what its sample alone finds. Move the slider: which shares give what one GPU finds?",
 )
 
 GPUS = ("GPU 0", "GPU 1", "one GPU")
@@ -94,7 +88,7 @@ def _mean_chart(rows, told):
     place = {"x": {"field": "at", **x}, "y": {"field": "middle", **y}, "text": {"field": "words"}}
     return {
         "title": {"text": {"expr": f"'The mean of both is ' + (first == 3 ? {DEALT})"}},
-        "params": [vega.slider("first", 5, 1, 3, "samples on GPU 0", low=1)],
+        "params": [vega.slider("first", 5, 1, 5, "samples on GPU 0", low=1)],
         **csv("c,k,x,y,t", rows),
         "transform": [
             {"filter": "datum.c == first || datum.c == 0"},
@@ -131,24 +125,24 @@ def _mean_chart(rows, told):
     }
 
 
-def _mean_still():
-    """The figure of three samples each, for pages that draw no chart."""
-    first, second, whole = _found()
-    title = "The mean of both is the same as one GPU finds with all six"
-    figure, axes = _split(title, [_signed(number) for number in (first, second, whole)])
+def _mean_still(shares, both):
+    """The figure of five samples and one, for pages that draw no chart."""
+    title = "The mean of both is not what one GPU finds with all six"
+    told = [_signed(number) for number in shares]
+    figure, axes = _split(title, told, ("01234", "5", "012345"))
     for middle, end in ((31, 27.5), (20, 23.5)):
         axes.annotate("", (73, end), (67.5, middle), arrowprops=_look(plots.COMM))
     _box(axes, "mean", 73, 25.5, 11, plots.COMM)
     axes.annotate("", (88, 25.5), (84, 25.5), arrowprops=_look(plots.COMM))
-    axes.text(89, 25.5, _signed((first + second) / 2), va="center", fontsize=11, color=plots.COMM)
+    axes.text(89, 25.5, _signed(both), va="center", fontsize=11, color=plots.TROUBLE)
     return figure
 
 
-def _split(title, gradients):
+def _split(title, gradients, shares=("012", "345", "012345")):
     """Return (Figure, axes): six samples through two GPUs and through one, and the number that each of them finds."""
     figure, axes = plots.drawing(title, size=(7.4, 2.8))
     axes.set(xlim=(0, 100), ylim=(0, 37))
-    rows = zip(GPUS, ("012", "345", "012345"), (31, 20, 5), strict=True)
+    rows = zip(GPUS, shares, (31, 20, 5), strict=True)
     for (name, samples, middle), told in zip(rows, gradients, strict=True):
         _samples(axes, samples, middle)
         _arrow(axes, 27, 34, middle)

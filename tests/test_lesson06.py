@@ -10,6 +10,7 @@ from course.gpt import data_parallel
 from course.lesson06 import exercises as rule06
 from course.lesson06 import figures as lesson06
 from course.show import vega
+from course.tools import ROOT
 
 
 def test_a_bucket_is_sent_when_it_is_full_and_all_gradients_travel():
@@ -50,7 +51,7 @@ def test_only_with_equal_shares_the_mean_of_both_gpus_is_the_whole_batch_s():
     told = next(each["calculate"] for each in spec["transform"] if each.get("as") == "words")
     texts = json.loads(told.removesuffix("[datum.t]"))
     rows = [line.split(",") for line in spec["data"]["values"].splitlines()[1:]]
-    whole = "mean +0.0057"
+    whole = "mean −0.1099"
     for cut in "12345":
         said = [texts[int(row[4])] for row in rows if row[0] == cut and row[1] != "0"]
         assert whole in said
@@ -99,6 +100,18 @@ def test_over_the_network_the_best_buckets_are_neither_the_smallest_nor_all_in_o
     assert sorted(sorted(late, key=late.get)[:2]) == [25, 50]
     assert all(f"{late[size]:.0f}" == "1" for size in (25, 50))
     assert late[5] > 10 * late[50] and late[1000] > 2 * late[50]
+
+
+def test_the_folded_line_makes_all_numbers_of_both_gradients_agree(capsys):
+    """The page says to change a line until it prints True: the one that it has folded must do so, the first one not."""
+    page = ROOT / "notebooks" / "06_use_several_gpus.ipynb"
+    cells = {c["id"]: "".join(c["source"]) for c in json.loads(page.read_text("utf-8"))["cells"]}
+    code = "\n".join(cells[key] for key in ("6cf1ec0d", "0ac24f94", "fee4c6f2", "06mean000002"))
+    first = "both = first + second"
+    [line] = re.findall(r"`(both = .*)`", cells["06mean000001"])
+    for each, agree in ((first, False), (line, True)):
+        exec(code.replace(first, each), {})  # noqa: S102 - a page's own cells
+        assert f"agree: {agree}" in capsys.readouterr().out
 
 
 def test_the_hang_of_page_06_is_the_one_that_its_verdict_names():

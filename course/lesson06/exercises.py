@@ -154,7 +154,7 @@ def stuck(held):
     because = (
         "The sum needs all eight. Here it goes around a ring, and each rank waits for the one before it. "
         "The rank to look for is the one that waits for none.\n\n"
-        "On GPUs, you'd see nothing for ten minutes. Then a watchdog reports a timeout and ends the program. "
+        "On GPUs, you'd see nothing for ten minutes, until a timeout ends the program. "
         "So all ranks must make the same calls, in the same order."
     )
     return {"actual": "all but rank 2", "because": because, "lines": lines}

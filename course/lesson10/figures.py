@@ -1,7 +1,7 @@
 """The figures of lesson 10: who holds what, what hides the traffic, how matrices and layers are split, and four plans."""
 
 import math
-from itertools import product
+from itertools import accumulate, product
 
 from course.checks.core import chosen
 from course.lesson10.exercises import bytes as bytes_exercise
@@ -15,6 +15,7 @@ from helpers.memory import format_bytes
 STAGES = ("DDP", "stage 1", "stage 2", "stage 3")
 SHARES = ("parameters", "gradients", "optimizer")
 NOTE = {"fontsize": 9, "color": plots.INK}
+PARTS = [*(plots.MEMORY[part] for part in ("optimizer", "parameters", "gradients")), plots.COMM]
 
 
 def still_needs(parameters):
@@ -47,30 +48,46 @@ def gpu_memory(billions=8, ranks=8, blocks=32):
 
 
 def first_picture(billions=8, ranks=8, room=80):
-    """Return (Figure, alternative text): what a rank holds in each moment of a step, under FSDP and under DDP."""
+    """Return (Figure, alternative text): what a rank holds at its peak under DDP and FSDP, and under FSDP in each moment of a step."""
     held = gpu_memory(billions, ranks)
-    peak, whole = max(map(sum, zip(*held.values(), strict=True))), 16 * billions
-    title = f"{billions} billion parameters on {ranks} GPUs: FSDP peaks at about {peak:.3g} GB, DDP at {whole}"
-    figure, axes = plots.new_figure(title, "one step", "GB on each GPU", (7.3, 3.0))
-    colors = [*(plots.MEMORY[part] for part in list(held)[:3]), plots.COMM]
+    peak = max(zip(*held.values(), strict=True), key=sum)
+    title = f"{billions} billion parameters on {ranks} GPUs: DDP peaks at {16 * billions} GB, FSDP at about {sum(peak):.3g}"
+    figure, (left, right) = plots.panels(title, 1, 2, (7.3, 3.2), width_ratios=(1, 1.9))
+    whole = 8 * billions, 4 * billions, 4 * billions, 0
+    for place, (way, parts) in enumerate((("DDP", whole), ("FSDP", peak))):
+        _stack(left, place, parts)
+        words = f"{way}: {sum(parts):.3g}"
+        left.text(place, sum(parts) + 2, words, ha="center", fontsize=10, color=plots.INK)
+    left.axhline(room, color=plots.TROUBLE, linewidth=1.2, linestyle="--")
+    left.text(0.55, room + 2, f"an H100: {room}", fontsize=9, color=plots.TROUBLE)
+    left.set(ylim=(0, 18 * billions), xlim=(-0.5, 1.5), xticks=[], ylabel="GB on each GPU, peak")
     moments = range(len(held["gathered"]))
-    axes.stackplot(moments, *held.values(), colors=colors, step="mid")
-    middle, end = len(moments) / 2, len(moments) - 1
-    axes.plot([0, middle, end], [0.75 * whole, 0.75 * whole, whole], color=plots.INK)
-    axes.axhline(room, color=plots.TROUBLE, linewidth=1.2, linestyle="--")
-    for x, y, words, color in (
-        (1, 0.75 * whole + 5, "DDP: everything, on each GPU", plots.INK),
-        (1, room - 11, f"an H100 has {room} GB", plots.TROUBLE),
-        (1, 26, "FSDP: a shard of everything, and in violet the blocks just gathered", plots.COMM),
+    right.stackplot(moments, *held.values(), colors=PARTS, step="mid")
+    for x, y, words, ink in (
+        (0.5, 4, "Adam's moments", plots.INK),
+        (0.5, 10, "parameters", "white"),
+        (0.68, 12.9, "gradients", "white"),
+        (0.03, 15.4, "gathered: the block that\nruns, and the next one", plots.COMM),
     ):
-        axes.text(x, y, words, fontsize=10, color=color)
-    axes.set(ylim=(0, 1.05 * whole), xlim=(0, end), xticks=[middle / 2, 1.5 * middle])
-    axes.set_xticklabels(["forward", "backward"])
-    axes.grid(False)
+        side = "left" if x < 0.1 else "center"
+        look = {"fontsize": 9, "ha": side, "va": "center", "color": ink}
+        right.text(x * moments[-1], y * billions / 8, words, **look)
+    right.set(ylim=(0, 2.6 * billions), xlim=(0, moments[-1]), yticks=range(0, 21, 5))
+    right.set_xticks([moments[-1] / 4, 0.75 * moments[-1]], ["forward", "backward"])
+    right.set_ylabel("GB on each GPU, FSDP")
+    for axes in (left, right):
+        plots.tidy(axes)
+        axes.grid(False)
     return figure, (
-        f"GB on each GPU over a step. DDP: {0.75 * whole:.0f}, then {whole}; an H100 has {room}. "
-        f"FSDP: {sum(part[0] for part in held.values()):.0f} at rest, {peak:.3g} at the peak."
+        f"GB on each GPU. DDP: {16 * billions} at the peak; an H100 has {room}. FSDP: {sum(part[0] for part in held.values()):.0f} "
+        f"at rest, {sum(peak):.3g} at the peak, as gradients grow and two blocks at a time are gathered."
     )
+
+
+def _stack(axes, place, parts):
+    """Draw a bar of the parts that a GPU holds, in GB, from below."""
+    for bottom, part, color in zip(accumulate(parts, initial=0), parts, PARTS, strict=False):
+        axes.bar(place, part, 0.7, bottom, color=color)
 
 
 def first_picture_b():
@@ -89,7 +106,7 @@ def first_picture_b():
     return figure, f"Bars of what each GPU sends per step: {told}."
 
 
-def show_ranks(answer, billions=7, room=80):
+def show_ranks(answer, billions=8, room=80):
     """Show GB of a rank by their number in four stages, by `answer` once its check passes."""
     function = chosen(bytes_exercise, answer)
     ranks = [1, 2, 3, 4, 6, 8, 12, 16]
@@ -103,10 +120,10 @@ def show_ranks(answer, billions=7, room=80):
     figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
     figure.set_size_inches(7.2, 3)
     axes = figure.axes[0]
-    axes.set(ylim=(0, 120), xticks=[1, 2, 3, 4, 8, 16])
+    axes.set(ylim=(0, 136), xticks=[1, 2, 3, 4, 8, 16])
     plots.limit(axes, room, f"a GPU has {room} GB")
-    told = "on two ranks stage 2 70 GB and stage 3 56, on three stage 1 75"
-    figures.show(figure, f"DDP 112 GB at any number; {told}.")
+    told = "on two ranks stage 2 80 GB and stage 3 64, on eight stage 3 16"
+    figures.show(figure, f"DDP 128 GB at any number; {told}.")
 
 
 # --- four processes -----------------------------------------------------------------------------------
@@ -141,6 +158,8 @@ def show_run(results):
         right.set_title("CPU processes on shared cores", **look)
     told = ", ".join(f"{way} {speed:,.0f}" for way, speed in speeds.items())
     figures.show(figure, f"{title}. Tokens per second: {told}.")
+    apart = results["own"]["difference"]
+    print(f"fsdp_block's gradients and those of the whole blocks differ by at most {apart:g}")
 
 
 # --- what hides the traffic -------------------------------------------------------------------------

@@ -36,7 +36,7 @@ NEEDS = {  # name: (places of the result, places of what goes in, the finding)
     "double": ((1, slice(4, 8)), {"x": (1, slice(4, 8))}, "four neighbors fit into one load"),
     "histogram": (5, {"x": lambda x: x == 5}, "out[5] counts the fives in x"),
     "convolve": (5, {"x": slice(3, 8), "w": ALL}, "an element needs five neighbors, five weights"),
-    "online": ((1, 4), {"x": 1}, "an element needs its whole row"),
+    "online": ((1, 4), {"x": 1}, "an element needs its row's maximum and sum"),
     "product": (
         (slice(4, 8), slice(4, 8)),
         {"a": slice(4, 8), "b": (ALL, slice(4, 8))},

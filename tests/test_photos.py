@@ -3,6 +3,7 @@
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 
 from course import photos
 from course.lesson03 import figures as figures03
@@ -56,6 +57,15 @@ def test_folders_of_photos_become_classes_split_alike_each_time_and_a_tiny_test_
 def test_percentages_that_are_said_to_add_up_to_100_do():
     assert figures04._percents(torch.tensor([0.626, 0.196, 0.178])) == [62, 20, 18]
     assert sum(figures04._percents(torch.full((7,), 1 / 7))) == 100
+
+
+def test_a_long_run_shows_what_zero_grad_is_for():
+    torch.manual_seed(0)
+    labels = torch.arange(3).repeat_interleave(24)
+    features = torch.rand(72, 1280)
+    features[:, :1278] += torch.eye(3)[labels].repeat_interleave(426, 1)
+    told = figures04.compare_losses(DataLoader(TensorDataset(features, labels), 12), 3)
+    assert told["actual"] == "falls, then climbs" and told["actual"] in figures04.RUN
 
 
 def test_a_photo_from_a_phone_is_turned_upright(tmp_path):

@@ -16,7 +16,6 @@ from helpers.training import train_step
 _JUDGED = {
     True: ("✓ ", plots.GPU),
     False: ("✗ ", plots.TROUBLE),
-    None: ("", plots.INK),
 }
 
 
@@ -54,15 +53,13 @@ def _draw_photo(axes, image, size):
     axes.set_axis_off()
 
 
-def _renamed(title, images, before, after, inverted, size=7.4):
-    """Return (Figure, alternative text) of up to six photos: the old name, where there is one, above in quotes, `after` (text, right) below.
+def _renamed(title, images, before, after, inverted, size):
+    """Return (Figure, alternative text) of photos: the old name above in quotes, `after` (text, right) below.
 
-    Where `right` is None, nothing is judged. A photo that is `inverted` is marked so. `size` is the figure's width in inches.
+    A photo that is `inverted` is marked so. `size` is the figure's width in inches.
     """
     wide = (size - 0.3) / len(images)  # inches of a photo
-    figure, row = plots.panels(
-        title, 1, len(images), (size, wide + (1.05 if any(before) else 0.75)), squeeze=False
-    )
+    figure, row = plots.panels(title, 1, len(images), (size, wide + 1.05), squeeze=False)
     figures.colorful(figure).get_layout_engine().set(
         w_pad=0.02, wspace=0, rect=(0.016, 0, 0.968, 1)
     )
@@ -70,35 +67,45 @@ def _renamed(title, images, before, after, inverted, size=7.4):
     shown = zip(row[0], images, before, after, inverted, strict=True)
     for axes, image, old, (new, right), negative in shown:
         _draw_photo(axes, image, min(photos.SIZE, round(wide * plots.PIXELS)))
-        axes.set_title(f"“{textwrap.fill(old, 14)}”" if old else "", fontsize=10, color=plots.INK)
+        axes.set_title(f"“{textwrap.fill(old, 14)}”", fontsize=10, color=plots.INK)
         mark, color = _JUDGED[right]
         style = {"fontsize": 11, "color": color, "ha": "center", "va": "top", "weight": "bold"}
         axes.text(0.5, -0.05, f"{mark}{new}", transform=axes.transAxes, **style)
-        said.append(f"{old}, now {new}" if old else new)
+        said.append(f"{old}, now {new}")
         if negative:
             ground = {"facecolor": plots.INK, "edgecolor": "none", "pad": 2}
             label = {"fontsize": 9, "color": plots.CARD, "bbox": ground, "va": "bottom"}
             axes.text(0.03, 0.03, "inverted", transform=axes.transAxes, **label)
             said[-1] += " (inverted)"
-    for height, words in ((1.05, "before"), (-0.06, "after")) if right is not None else ():
+    for height, words in ((1.05, "before"), (-0.06, "after")):
         place = {"transform": row[0, 0].transAxes, "ha": "right", "fontsize": 10}
         va = "bottom" if height > 1 else "top"
         row[0, 0].text(-0.06, height, words, color=plots.FAINT, va=va, **place)
-    lead = "" if right is None else "Before and after: "
-    return figure, f"Photos. {title}. {lead}{'; '.join(said)}."
+    return figure, f"Photos. {title}. Before and after: {'; '.join(said)}."
 
 
-def first_look(train, test):
-    """Show up to six images of `test`, of each class as many, and how many there are to train and to test on."""
-    each = max(1, 6 // len(test.classes))
-    chosen: list[int] = []
-    for label in range(min(6, len(test.classes))):
-        places = (test.labels == label).nonzero()[:, 0].tolist()
-        chosen += sorted({places[len(places) * (2 * k + 1) // (2 * each)] for k in range(each)})
-    told = [(test.classes[test.labels[i]], None) for i in chosen]
-    title = f"{len(chosen)} of the {len(test)} test images; the head trains on {len(train)} others"
-    inverted = [i in test.inverted for i in chosen]
-    figures.show(*_renamed(title, test.images[chosen], [""] * len(chosen), told, inverted))
+RUN = ("falls more slowly", "falls faster", "falls, then climbs")
+ADDS = (
+    "`backward` adds to what `.grad` holds. Without `zero_grad()`, each step also follows the gradients of all earlier "
+    "batches. While the batches agree, that looks like progress. Once they don't, the weights roll on like a ball "
+    "without brakes."
+)
+
+
+def compare_losses(train_loader, classes):
+    """Return what `reveal` takes: the loss in a long run with every fifth label wrong, with zero_grad and without it."""
+    cleared, kept = (lab.hard_run(train_loader, classes, clear) for clear in (True, False))
+    lowest, (end, better) = min(kept), (sum(each[-5:]) / 5 for each in (kept, cleared))
+    actual = RUN[2 if end > 1.5 * lowest else int(end < better)]
+    told = f"Without it, the loss reaches {lowest:.2f} in epoch {kept.index(lowest) + 1} and ends near {end:.1f}. "
+    told += f"With it, the loss ends near {better:.1f}. {ADDS}"
+    epochs = range(1, len(kept) + 1)
+    series = {"with zero_grad()": (epochs, cleared), "without": (epochs, kept)}
+    title = f"With zero_grad(), the loss ends near {better:.1f}; without it, near {end:.1f}"
+    colors = {"with zero_grad()": plots.INK, "without": plots.TROUBLE}
+    figure = plots.lines(series, title, "epoch", "loss, mean of an epoch", colors=colors)
+    figure.set_size_inches(7.2, 2.7)
+    return {"actual": actual, "because": told, "figure": (figure, f"Two lines. {title}.")}
 
 
 SURE = ("under 40%", "40 to 90%", "over 90%")
@@ -126,9 +133,9 @@ def compare_verdicts(network, head, test, *paths):
     sure, best = (each[:2].tolist() for each in chances.max(1))
     percent = [max(_percents(each)) for each in chances[:2]]
     found, cat = (test.classes[each] for each in best)
-    told = f"It's {percent[0]}% sure of the {found} on the left"
-    told += ", and right" if best[0] == test.labels[hardest] else ", and wrong"
-    told += f". It's {percent[1]}% sure that {names[1]} is {cat}. {WHY_NOT}"
+    told = f"It's {percent[1]}% sure that {names[1]} is {cat}. Of the {found} on the left, its hardest test image, "
+    told += f"it's {percent[0]}% sure, and "
+    told += f"{'right' if best[0] == test.labels[hardest] else 'wrong'}. {WHY_NOT}"
     return {"actual": SURE[(sure[1] >= 0.4) + (sure[1] > 0.9)], "because": told, "figure": figure}
 
 

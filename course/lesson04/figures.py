@@ -86,7 +86,7 @@ def _renamed(title, images, before, after, inverted, size):
 
 RUN = ("falls more slowly", "falls faster", "falls, then climbs")
 ADDS = (
-    "`backward` adds to what `.grad` holds. Without `zero_grad()`, each step also follows the gradients of all earlier "
+    "`backward` adds to what `.grad` holds, so each step also follows the gradients of all earlier "
     "batches. While the batches agree, that looks like progress. Once they don't, the weights roll on like a ball "
     "without brakes."
 )
@@ -97,11 +97,10 @@ def compare_losses(train_loader, classes):
     cleared, kept = (lab.hard_run(train_loader, classes, clear) for clear in (True, False))
     lowest, (end, better) = min(kept), (sum(each[-5:]) / 5 for each in (kept, cleared))
     actual = RUN[2 if end > 1.5 * lowest else int(end < better)]
-    told = f"Without it, the loss reaches {lowest:.2f} in epoch {kept.index(lowest) + 1} and ends near {end:.1f}. "
-    told += f"With it, the loss ends near {better:.1f}. {ADDS}"
+    told = f"Without `zero_grad()`, the loss is lowest in epoch {kept.index(lowest) + 1}, at {lowest:.2f}. {ADDS}"
     epochs = range(1, len(kept) + 1)
     series = {"with zero_grad()": (epochs, cleared), "without": (epochs, kept)}
-    title = f"With zero_grad(), the loss ends near {better:.1f}; without it, near {end:.1f}"
+    title = f"Without zero_grad(), the loss ends near {end:.1f}, not near {better:.1f}"
     colors = {"with zero_grad()": plots.INK, "without": plots.TROUBLE}
     figure = plots.lines(series, title, "epoch", "loss, mean of an epoch", colors=colors)
     figure.set_size_inches(7.2, 2.7)

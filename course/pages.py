@@ -40,7 +40,7 @@ LESSONS = (
     Lesson(
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
-        24,
+        25,
         "On any machine, find out why CUDA is missing, and name the device once",
         practice=False,
     ),

@@ -1,4 +1,4 @@
-"""The figures of lesson 01: where PyTorch loses a GPU, matmul as areas, rows through small layers, warps, which card to rent."""
+"""The figures of lesson 01: PyTorch's way to a GPU, four machines, matmul as areas, rows through small layers, warps, which card to rent."""
 
 import textwrap
 
@@ -12,76 +12,88 @@ from course.pictures import stepper as steps
 from course.show import figures, vega
 from helpers import plots
 
-# --- where PyTorch loses a GPU --------------------------------------------------------------------
-LINKS = {"PyTorch": 2.15, "libcuda": 3.7, "driver": 5.35, "GPU": 6.7}  # inches from the left
-PATIENTS = {  # cause: (the links that are missing or refuse, the fact that shows it)
-    "CPU-only build": (("PyTorch",), "torch.version.cuda: None"),
-    "no driver": (("libcuda", "driver"), "nvidia-smi: not found"),
-    "driver too old": (("driver",), "nvidia-smi: CUDA Version 11.4"),
-    "hidden": (("libcuda",), "CUDA_VISIBLE_DEVICES: -1"),
+# --- PyTorch's way to a GPU -----------------------------------------------------------------------
+LINKS = {  # inches from the left, and what one asks there
+    "PyTorch": (1.05, "torch.version.cuda"),
+    "libcuda": (2.95, "CUDA_VISIBLE_DEVICES"),
+    "driver": (4.85, "nvidia-smi"),
+    "GPU": (6.5, ""),
 }
 
 
 def first_picture():
-    """Return (Figure, alt): how PyTorch and nvidia-smi reach a GPU, and below it four machines where PyTorch doesn't."""
-    figure = plots.blank_figure((7.4, 3.35))
-    figure.set_layout_engine("none")
-    plots.set_title(figure, "Where PyTorch can lose a GPU").set_y(0.965)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 7.4), ylim=(0, 3.35))
-    axes.set_axis_off()
-    _draw_working(axes, 2.27)
-    for row, (cause, (broken, fact)) in enumerate(PATIENTS.items()):
-        _draw_patient(axes, 1.57 - 0.42 * row, cause, broken, fact)
-    told = "; ".join(f"{cause}, shown by {fact}" for cause, (_, fact) in PATIENTS.items())
-    alt = f"PyTorch and libcuda, the driver's library in your Python process, reach the GPU through the driver; nvidia-smi asks the driver through NVML. Four machines on which this breaks: {told}."
-    return figure, alt
-
-
-def _draw_working(axes, y):
-    """Draw the chain that works, its first two links inside the process, and the way of nvidia-smi past them."""
+    """Return (Figure, alt): PyTorch's way to a GPU, and what to ask at each of its links."""
     from matplotlib.patches import Rectangle
 
+    figure = plots.blank_figure((7.4, 1.75))
+    figure.set_layout_engine("none")
+    plots.set_title(figure, "PyTorch's way to a GPU, and what to ask there").set_y(0.93)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 7.4), ylim=(0, 1.75))
+    axes.set_axis_off()
     frame = {"fill": False, "edgecolor": plots.WAIT, "linewidth": 1}
-    axes.add_patch(Rectangle((1.45, y - 0.3), 2.97, 0.78, **frame))
+    axes.add_patch(Rectangle((0.15, 0.12), 3.75, 1.15, **frame))
     note = {"fontsize": plots.SMALL, "color": plots.FAINT, "ha": "center", "va": "center"}
-    axes.text(2.93, y + 0.36, "your Python process", **note)
-    axes.text(LINKS["driver"], y + 0.6, "nvidia-smi, through NVML", **note)
-    arrow = {"arrowstyle": "->", "color": plots.FAINT}
-    axes.annotate("", (LINKS["driver"], y + 0.19), (LINKS["driver"], y + 0.51), arrowprops=arrow)
-    places = list(LINKS.values())
-    axes.plot((places[0], places[-1]), (y, y), color=plots.CPU, linewidth=2, zorder=0)
-    for name, x in LINKS.items():
+    axes.text(2.0, 1.12, "your Python process", **note)
+    places = [x for x, _ in LINKS.values()]
+    axes.plot((places[0], places[-1]), (0.75, 0.75), color=plots.CPU, linewidth=2, zorder=0)
+    for name, (x, fact) in LINKS.items():
         color = plots.GPU if name == "GPU" else plots.CPU
-        axes.add_patch(Rectangle((x - 0.55, y - 0.18), 1.1, 0.36, color=color, linewidth=0))
-        axes.text(x, y, name, **{**note, "color": "white"})
+        axes.add_patch(Rectangle((x - 0.55, 0.57), 1.1, 0.36, color=color, linewidth=0))
+        axes.text(x, 0.75, name, **{**note, "color": "white"})
+        axes.text(x, 0.34, fact, **{**note, "color": plots.INK})
+    asked = " → ".join(f"{name} ({fact})" for name, (_, fact) in LINKS.items() if fact)
+    return figure, f"Inside and outside your Python process: {asked} → GPU."
 
 
-def _draw_patient(axes, y, cause, broken, fact):
-    """Draw one machine: its links as dots, crosses where they break, and the fact that shows it."""
-    axes.text(0.15, y, cause, va="center", fontsize=9, color=plots.INK)
-    places = list(LINKS.values())
-    axes.plot((places[0], LINKS[broken[0]]), (y, y), color=plots.CPU, linewidth=2, zorder=0)
-    axes.plot((LINKS[broken[0]], places[-1]), (y, y), ":", color=plots.WAIT, zorder=0)
-    cross = {"color": plots.TROUBLE, "markersize": 10, "markeredgewidth": 0}
-    for name, x in LINKS.items():
-        if name in broken:
-            axes.plot(x, y, "X", **cross)
-        else:
-            axes.plot(x, y, "o", color=plots.GPU if name == "GPU" else plots.CPU, markersize=6)
-    note = {"ha": "center", "va": "top", "color": plots.TROUBLE, "fontsize": plots.SMALL}
-    axes.text(LINKS[broken[-1]], y - 0.1, fact, **note)
-
-
-MINOR = (
-    "The driver's CUDA is 12.2, PyTorch's is 12.8. What does `is_available()` say?",
-    ("False", "True"),
-)
-OLD = (  # for `reveal`
-    "True",
-    "By the rule of minor version compatibility, the number before the point decides: a driver for 12.2 runs PyTorch's builds for CUDA 11 and 12. "
-    "A build for 13 usually needs a newer driver. PTX code, which the driver itself compiles, can still fail if it comes from a newer toolkit.",
-)
+# --- four machines --------------------------------------------------------------------------------
+ASKED = {  # what `predict` takes after the key
+    "A": (
+        "What does this laptop need?",
+        ("another driver", "another CUDA Toolkit", "another build of PyTorch"),
+    ),
+    "B": (
+        "What repairs it?",
+        (
+            "installing a driver in the container",
+            "starting it with access to the host's driver",
+            "installing a build with CUDA",
+        ),
+    ),
+    "C": (
+        "The driver has to stay for now. Which builds of PyTorch run on it?",
+        ("only builds for CUDA 12.8", "builds for CUDA 12 and older", "all, with CUDA Toolkit 13"),
+    ),
+    "D": (
+        "Where do you look first?",
+        ("at the driver", "at the build of PyTorch", "at the environment variables"),
+    ),
+}
+TOLD = {  # for `reveal`
+    "A": (
+        "another build of PyTorch",
+        "`collect_env` writes None as “Could not collect”, so `torch.version.cuda` is None: this is a CPU-only build. "
+        "Put a tensor on the GPU, and PyTorch raises `AssertionError: Torch not compiled with CUDA enabled`. On Windows, plain `pip install torch` installs such a build. "
+        "The CUDA runtime version is that of the Toolkit's compiler, `nvcc`. PyTorch's builds don't need the Toolkit: they bring their own CUDA libraries.",
+    ),
+    "B": (
+        "starting it with access to the host's driver",
+        "The build has CUDA, but `which` doesn't find `nvidia-smi`: there's no driver. Put a tensor on the GPU, and PyTorch raises `RuntimeError: Found no NVIDIA driver on your system`. "
+        "The driver's core belongs to the kernel, which a container shares with its host. `docker run --gpus all` brings in the rest, `nvidia-smi` and libcuda, if the host has the driver and the NVIDIA Container Toolkit. "
+        "On a PC, install the driver and reboot.",
+    ),
+    "C": (
+        "builds for CUDA 12 and older",
+        "12080 means 12.8: the thousands count major versions, the tens minor ones. A driver runs builds for every older CUDA. By the rule of minor version compatibility, it also runs newer ones with the same number before the point, such as 12.9. "
+        "For CUDA 13, this driver is too old, whatever the Toolkit. `is_available()` only warns; put a tensor on the GPU, and the same text comes as a RuntimeError.",
+    ),
+    "D": (
+        "at the environment variables",
+        "Driver and build worked in the terminal. But the project's shell script set `CUDA_VISIBLE_DEVICES=2`, and this PC has only GPU 0. "
+        "CUDA reads that list up to the first number that doesn't exist, so the GPU is hidden. `-1` and an empty list hide all GPUs, too. libcuda applies the list, so `nvidia-smi` still shows them. "
+        "Remove the line and start Python again. If Jupyter inherited the variable, restart Jupyter itself.",
+    ),
+}
 
 
 # --- a second of matmul ---------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def show_run(results):
     told = ", ".join(f"{way} {speed:,.0f}" for way, speed in speeds.items())
     figures.show(figure, f"{title}. Tokens per second: {told}.")
     apart = results["own"]["difference"]
-    print(f"fsdp_block's gradients and those of the whole blocks differ by at most {apart:g}")
+    print(f"largest difference of fsdp_block's gradients from whole blocks': {apart:g}")
 
 
 # --- what hides the traffic -------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def touched(puzzle: Puzzle, answer: Any) -> None:
     corners = {name: torch.atleast_2d(each)[:MOST, :MOST] for name, each in counts.items()}
     cells = sum(max(each.shape[1], 9) + 2 for each in corners.values()) - 2
     size, rows = min(0.3, 6.9 / cells), max(len(each) for each in corners.values())
-    title = f"What your kernel touched, with {problem.words}"
+    title = f"What the kernel touched, with {problem.words}"
     figure, axes = drawing(title, (7.3, 1.15 + size * rows))
     left, said = 0, []
     for name, corner in corners.items():
@@ -28,7 +28,11 @@ def touched(puzzle: Puzzle, answer: Any) -> None:
         for row, column in itertools.product(*map(range, corner.shape)):
             times = int(corner[row, column])
             words = str(times) if times > 1 else ""
-            look = {"edgecolor": RULE, "linewidth": 0.7, "fontsize": 9 if size > 0.25 else 7}
+            look = {
+                "edgecolor": "white" if times else RULE,
+                "linewidth": 0.7,
+                "fontsize": 9 if size > 0.25 else 7,
+            }
             box(axes, left + column, row, 1, 1, _shade(times, written), words, **look)
         kinds = {each.kind for each in result.touches if each.name == name} or {"load"}
         told = _often(counts[name], VERBS[max(kinds, key=list(VERBS).index)])

@@ -101,7 +101,7 @@ LESSONS = (
     Lesson(
         "06_use_several_gpus.ipynb",
         "Use several GPUs",
-        22,
+        20,
         "Split a batch by hand, read a sentence that eight ranks hold together, and turn a script into one for every GPU",
     ),
     Lesson(

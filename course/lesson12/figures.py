@@ -97,8 +97,8 @@ FASTER = (
 )
 STALL = (
     "loads per FFMA",
-    "A load from shared memory is an instruction, too. For 32 FFMAs, a warp executes 42: 32 for right, 8 for left, "
-    "each of which takes four numbers, and 2 from global memory. Boehm's profiler found his warps in MIO throttle: "
+    "A load from shared memory is an instruction, too. For 32 FFMAs, a warp executes 42 loads: 32 for right, "
+    "8 for left, each of which takes four numbers, and 2 from global memory. Boehm's profiler found his warps in MIO throttle: "
     "they wait for room in the queue that takes shared-memory instructions.",
 )
 COLUMN = "All 32 words lie in the same bank."

@@ -15,7 +15,8 @@ PLUMBING = re.compile(
     rf"(from|import) |(\w+ = )?(predict|quiz|lesson_map)\(|\w+\.reveal\(|print\('{OWN_CODE}"
 )
 OF_COURSE = re.compile(r"from course\.(?:lesson\d+|show)\S* import (.+)")
-EXERCISE = re.compile(r"difficulty \d of 3")
+EXERCISE = re.compile(r"\*[^*\n]*difficulty \d of 3\.\*|\([^()\n]*difficulty \d of 3\)\.")
+SOLVE = r'\g<0> <span class="run"><a href="#run">Run this page</a> to solve it.</span>'
 CHECKED = re.compile(r"\bex\.(\w+)\.check\(")
 DONE = r"(?<!to )\b[Rr]un (?:it\b|these\b|th(?:is|at) one|that cell|both cells|the picture)|Change both cells|folder icon|the cell above"
 CONTROLS = re.compile(r"\*\*(?:Move the sliders?|Turn the controls)\.(?:\*\* (\w)| )")
@@ -49,8 +50,9 @@ def readable(notebook: Any, number: str) -> None:
         cell.source = reworded(cell.source)
         if any(still[max(0, at - 1) : at + 2]):
             cell.source = CONTROLS.sub(lambda part: part[1] or "**", cell.source)
-        if cell.cell_type == "markdown" and not EXERCISE.search(cell.source):
-            cell.source = LIVE.sub(RUN, cell.source)
+        if cell.cell_type == "markdown":
+            solved = EXERCISE.sub(SOLVE, cell.source)
+            cell.source = LIVE.sub(RUN, solved) if solved == cell.source else solved
         if cell.cell_type != "code":
             told = cell.source.replace('"', "'")
             continue

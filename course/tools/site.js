@@ -62,6 +62,7 @@ for (const picture of document.querySelectorAll("main :is(.jp-RenderedImage, .co
         button.textContent = picture.classList.toggle("large") ? "Fit the screen" : "Enlarge";
         scrolled();
     });
+    picture.addEventListener("click", () => innerWidth < 640 && button.click());
     picture.after(button);
 }
 

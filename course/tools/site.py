@@ -26,8 +26,6 @@ CODE = re.compile(r'href="((?:[\w-]+/)+[\w-]+\.(?:py|json)|LICENSE)"')
 LESSONS = re.compile("<!-- lessons -->.*<!-- /lessons -->", re.DOTALL)
 START = re.compile("<!-- start -->.*<!-- /start -->", re.DOTALL)
 MOVING = re.compile("<picture>.*?</picture>", re.DOTALL)
-EXERCISE = re.compile(r"<em>[^<]*difficulty \d of 3\.</em>|\([^<]*difficulty \d of 3\)\.")
-SOLVE = r'\g<0> <span class="run"><a href="#run">Run this page</a> to solve it.</span>'
 UNSEARCHED = (
     ".reveal, .solution, .place, .folds, .code, td > div > a, span.run, button, "
     ".anchor-link, .jp-InputPrompt, .jp-OutputPrompt, style, script"
@@ -51,6 +49,10 @@ TICKS = re.compile("`([^`]+)`")
 DARK = re.compile(r"body\[data-jp-theme-light=\"false\"\]([^{]*{[^}]*})")
 OWN = '<a href="index.html#start">your own machine</a>'
 TYPED = f"on {OWN}, type <code>python3 lab.py</code> in the course's folder."
+UNMOVED = (
+    '<noscript><p class="place">Without JavaScript, the charts on this page are pictures: '
+    "skip what asks you to move them.</p></noscript>"
+)
 UNPUBLISHED = (
     "This copy of the course isn't published yet, so there's no address to download it from. Ask for its folder "
     "where you got this site. In the folder, type:"
@@ -268,11 +270,12 @@ def page(path: Path, exporter: HTMLExporter) -> str:
         "notebook": path.suffix == ".ipynb",
     }
     html, _ = exporter.from_notebook_node(notebook, names)
-    html = STOPS.sub(r"\1", EXERCISE.sub(SOLVE, OPENS.sub("", html)))
+    html = STOPS.sub(r"\1", OPENS.sub("", html))
     html = anchored(COLUMNS.sub('<pre class="columns">', html))
     html = PICTURE.sub(lambda part: part[1] + embedded(path.parent / part[2]), html)
     html = re.sub(r'(<h\d id="|href="[^":]*#)([^"]+)', lambda part: part[1] + part[2].lower(), html)
     html = html.replace("<!-- sections -->", sections(html))
+    html = html.replace("<!-- unmoved -->", UNMOVED * ('class="chart ' in html))
     html = lifted(lifted(html, TITLE, "<!-- title -->"), ALL, "<!-- lessons -->")
     there = f"https://github.com/{REPOSITORY}/blob/main/{os.path.relpath(path.parent, ROOT)}"
     html = CODE.sub(rf'href="{there}/\1"', html)

@@ -196,7 +196,7 @@ def test_where_no_script_runs_a_question_is_a_list_and_its_answer_one_fold(brows
     fold = page.locator("details.reveal").first
     fold.locator("summary").click()
     assert fold.get_by_text("times").first.is_visible()
-    unmoved = page.get_by_text("the charts on this page are pictures")
+    unmoved = page.locator("noscript p")
     assert unmoved.count() == 0
     page.goto((folder / "00_start_here.html").as_uri())
     assert unmoved.is_visible(), "no slider to drag, and nothing said so"

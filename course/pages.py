@@ -65,7 +65,7 @@ LESSONS = (
     Lesson(
         "03_put_a_cnn_on_the_gpu.ipynb",
         "Put a CNN on the GPU",
-        24,
+        25,
         "Point into a real network, move it with one call, and find what that call leaves behind",
     ),
     Lesson(

@@ -29,3 +29,21 @@ def test_pictures_of_a_network_are_the_same_after_its_move():
         after = filters.feature_maps(network, photo)[1]["edges"]
         [(moved, *_), _] = figures.evidence(network, photo)
     assert torch.equal(before, after) and name == moved == "espresso"
+
+
+def test_the_cat_takes_over_at_the_column_that_the_page_names():
+    """A learner who searched well would be told that another column is right."""
+    network, coffee, cat = photos.pretrained(), photos.sample("coffee"), photos.sample("chelsea")
+    for seam, first in ((137, "espresso"), (136, "Egyptian cat")):
+        both = torch.cat([coffee[..., :seam], cat[..., seam:]], dim=-1)
+        assert figures.evidence(network, both)[0][0] == first
+
+
+def test_a_pixel_of_the_map_can_be_checked_with_the_numbers_on_the_page():
+    """Weights and values that don't add up to the map would teach that a filter does something else."""
+    small, maps, weights = filters.feature_maps(photos.pretrained(), photos.sample("coffee"))
+    u, v = filters.AT
+    values = (small[:, 2 * v : 2 * v + 3, 2 * u : 2 * u + 3].float() - 127) / 128
+    products = values * weights["edges"]
+    assert torch.isclose(products.sum(), maps["edges"][v, u], atol=1e-4)
+    assert round(products[1, 0, 1:].sum().item()) == -4

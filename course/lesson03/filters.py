@@ -133,7 +133,7 @@ def _photo(small):
 
 
 def _patch(colors):
-    """The nine pixels, enlarged, in their own colors."""
+    """The nine pixels, enlarged, in their own colors; the values that the filter takes stand in their tooltips."""
     table = "c\n" + "\n".join(colors)
     number = vega.calculate(
         x=f"(datum.i - 1) % {SIDE} - 2 * pointed.u[0]",
@@ -142,6 +142,7 @@ def _patch(colors):
     near = {"filter": "datum.x >= 0 && datum.x < 3 && datum.y >= 0 && datum.y < 3"}
     count = {"window": [{"op": "row_number", "as": "i"}]}
     ends = vega.calculate(a="datum.x + 1", b="datum.y + 1")
+    values = {each: f"(rgb(datum.c)['{each[0]}'] - 127) / 128" for each in COLORS}  # as prepare
     place = {
         "x": _axis("x", 3),
         "x2": {"field": "a"},
@@ -149,12 +150,22 @@ def _patch(colors):
         "y2": {"field": "b"},
     }
     color = {"field": "c", "type": "nominal", "scale": None}
+    told = [{"field": each, "type": "quantitative", "format": ".2f"} for each in COLORS]
+    below = {"type": "text", "align": "left", "baseline": "top", "x": 0, "y": 104}
     return {
         "title": {"text": "nine pixels", "fontSize": 13},
         "data": {"values": table, "format": {"type": "csv"}},
-        "transform": [count, *number, near, *ends],
-        "mark": {"type": "rect", "stroke": plots.CARD, "strokeWidth": 1},
-        "encoding": {**place, "color": color},
+        "transform": [count, *number, near, *ends, *vega.calculate(**values)],
+        "layer": [
+            {
+                "mark": {"type": "rect", "stroke": plots.CARD, "strokeWidth": 1},
+                "encoding": {**place, "color": color, "tooltip": told},
+            },
+            {
+                "data": {"values": [{}]},
+                "mark": {**below, "text": ["point at one", "for its values"]},
+            },
+        ],
     }
 
 

@@ -124,7 +124,7 @@ def what_stayed(model, x):
         "mean and std": normalize.mean,
     }
     stayed = [name for name, tensor in held.items() if tensor.device.type == "cpu"]
-    because = ".to moves only what is registered: parameters, modules that are attributes, and buffers. Both are plain attributes, which it doesn't see. A file saved from model.state_dict() would lack them, too."
+    because = ".to moves only what is registered: parameters, modules that are attributes, and buffers. Both are plain attributes, which it doesn't see."
     lines = [f"{name} on {tensor.device}" for name, tensor in held.items()]
     return {"actual": ", ".join(stayed) or "nothing", "because": because, "lines": lines}
 

@@ -41,7 +41,7 @@ LESSONS = (
         "01_check_for_cuda.ipynb",
         "Check for CUDA",
         25,
-        "On any machine, find out why CUDA is missing, and name the device once",
+        "Find out why CUDA is missing, and name the device once",
         practice=False,
     ),
     Lesson(

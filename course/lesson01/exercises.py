@@ -73,21 +73,21 @@ class Machine(NamedTuple):
     visible: str | None  # CUDA_VISIBLE_DEVICES
 
 
-SEEN = {  # the page names the reports; what they leave out is filled in
+SEEN = {  # the page names the reports, and says what is filled in
     "A": Machine("a laptop", None, "12.4", 1, None),
     "B": Machine("a container", "12.1", None, 0, None),
     "C": Machine("a test server", "13.0", "12.8", 1, None),
     "D": Machine("a PC", "11.3", "12.0", 1, "2"),
 }
 UNSEEN = {
-    "E": Machine("a desktop with an RTX 3090", "12.8", "12.2", 1, ""),
-    "F": Machine("a PC from 2017", "12.6", "9.1", 1, None),
-    "G": Machine("a new PC with an RTX A2000", None, None, 0, None),
-    "H": Machine("a rented server with an A10", "13.0", None, 0, "-1"),
-    "I": Machine("a workstation with two L4", "13.2", "13.0", 2, "1,0"),
-    "J": Machine("a shared server with an L4", "13.0", "13.0", 1, "-1"),
+    "F": Machine("a desktop with an RTX 3090", "12.8", "12.2", 1, ""),
+    "G": Machine("a PC from 2017", "12.6", "9.1", 1, None),
+    "H": Machine("a new PC with an RTX A2000", None, None, 0, None),
+    "I": Machine("a rented server with an A10", "13.0", None, 0, "-1"),
+    "J": Machine("a workstation with two L4", "13.2", "13.0", 2, "1,0"),
+    "K": Machine("a shared server with an L4", "13.0", "13.0", 1, "-1"),
 }
-ANSWERS = ("CPU-only build", "no driver", "driver too old", "hidden", "works")
+ANSWERS = ("CPU-only build", "no driver", "driver too old", "hidden", "CUDA available")
 
 
 def diagnose(machine):
@@ -101,7 +101,7 @@ def diagnose(machine):
         first = machine.visible.split(",")[0]
         if first not in map(str, range(machine.gpus)):
             return "hidden"
-    return "works"
+    return "CUDA available"
 
 
 # what is cured before one sees the later faults of a machine
@@ -117,7 +117,7 @@ def _check_machines(answer):
             raise NotYet(f"you say {said!r} of {name}, and a text was expected.")
         if said != right:
             answers = ", ".join(map(repr, ANSWERS))
-            later = {diagnose(machine._replace(**cured)) for cured in _CURED} - {"works"}
+            later = {diagnose(machine._replace(**cured)) for cured in _CURED} - {"CUDA available"}
             why = machines.word(said, right=right, later=later, answers=answers)
             raise NotYet(f"you say {said!r} of {name}, {_told(machine)}.\n{why}")
     return "ten machines, and six of them you had never seen. Your function is a doctor."

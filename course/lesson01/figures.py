@@ -13,11 +13,15 @@ from course.show import figures, vega
 from helpers import plots
 
 # --- PyTorch's way to a GPU -----------------------------------------------------------------------
-LINKS = {  # inches from the left, and what one asks there
-    "PyTorch": (1.05, "torch.version.cuda"),
-    "libcuda": (2.95, "CUDA_VISIBLE_DEVICES"),
-    "driver": (4.85, "nvidia-smi"),
-    "GPU": (6.5, ""),
+LINKS = {  # the middle of each box and its width, in inches, and what one asks there
+    "PyTorch, CUDA runtime": (1.15, 1.6, "torch.version.cuda"),
+    "libcuda": (3.0, 0.9, "CUDA_VISIBLE_DEVICES"),
+    "kernel part": (4.75, 1.1, "nvidia-smi"),
+    "GPU": (6.5, 0.8, "get_device_capability()"),
+}
+PARTS = {  # what encloses several of them: left, bottom, width, height, and the height of its name
+    "your Python process": (0.18, 0.38, 3.67, 1.05, 1.28),
+    "NVIDIA driver": (2.15, 0.08, 3.45, 0.98, 0.22),
 }
 
 
@@ -25,25 +29,26 @@ def first_picture():
     """Return (Figure, alt): PyTorch's way to a GPU, and what to ask at each of its links."""
     from matplotlib.patches import Rectangle
 
-    figure = plots.blank_figure((7.4, 1.75))
+    figure = plots.blank_figure((7.4, 1.9))
     figure.set_layout_engine("none")
-    plots.set_title(figure, "PyTorch's way to a GPU, and what to ask there").set_y(0.93)
+    plots.set_title(figure, "PyTorch's way to a GPU, and what to ask there").set_y(0.94)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 7.4), ylim=(0, 1.75))
+    axes.set(xlim=(0, 7.4), ylim=(0, 1.9))
     axes.set_axis_off()
-    frame = {"fill": False, "edgecolor": plots.WAIT, "linewidth": 1}
-    axes.add_patch(Rectangle((0.15, 0.12), 3.75, 1.15, **frame))
     note = {"fontsize": plots.SMALL, "color": plots.FAINT, "ha": "center", "va": "center"}
-    axes.text(2.0, 1.12, "your Python process", **note)
-    places = [x for x, _ in LINKS.values()]
-    axes.plot((places[0], places[-1]), (0.75, 0.75), color=plots.CPU, linewidth=2, zorder=0)
-    for name, (x, fact) in LINKS.items():
+    for part, (left, bottom, width, height, y) in PARTS.items():
+        frame = {"fill": False, "edgecolor": plots.WAIT, "linewidth": 1}
+        axes.add_patch(Rectangle((left, bottom), width, height, **frame))
+        axes.text(left + width / 2, y, part, **note)
+    places = [x for x, _, _ in LINKS.values()]
+    axes.plot((places[0], places[-1]), (0.83, 0.83), color=plots.CPU, linewidth=2, zorder=0)
+    for name, (x, width, fact) in LINKS.items():
         color = plots.GPU if name == "GPU" else plots.CPU
-        axes.add_patch(Rectangle((x - 0.55, 0.57), 1.1, 0.36, color=color, linewidth=0))
-        axes.text(x, 0.75, name, **{**note, "color": "white"})
-        axes.text(x, 0.34, fact, **{**note, "color": plots.INK})
-    asked = " → ".join(f"{name} ({fact})" for name, (_, fact) in LINKS.items() if fact)
-    return figure, f"Inside and outside your Python process: {asked} → GPU."
+        axes.add_patch(Rectangle((x - width / 2, 0.67), width, 0.32, color=color, linewidth=0))
+        axes.text(x, 0.83, name, **{**note, "color": "white"})
+        axes.text(x, 0.52, fact, **{**note, "color": plots.INK})
+    asked = " → ".join(f"{name} ({fact})" for name, (_, _, fact) in LINKS.items())
+    return figure, f"PyTorch's way to a GPU: {asked}."
 
 
 # --- four machines --------------------------------------------------------------------------------
@@ -61,37 +66,38 @@ ASKED = {  # what `predict` takes after the key
         ),
     ),
     "C": (
-        "The driver has to stay for now. Which builds of PyTorch run on it?",
-        ("only builds for CUDA 12.8", "builds for CUDA 12 and older", "all, with CUDA Toolkit 13"),
+        "The driver has to stay for now. Builds for which CUDA does it accept?",
+        ("12.8 and older", "any 12.x and older", "all, with CUDA Toolkit 13"),
     ),
     "D": (
         "Where do you look first?",
         ("at the driver", "at the build of PyTorch", "at the environment variables"),
     ),
 }
-TOLD = {  # for `reveal`
+TOLD = {  # for `reveal`: evidence, cause and repair, a line each
     "A": (
         "another build of PyTorch",
-        "`collect_env` writes None as “Could not collect”, so `torch.version.cuda` is None: this is a CPU-only build. "
-        "Put a tensor on the GPU, and PyTorch raises `AssertionError: Torch not compiled with CUDA enabled`. On Windows, plain `pip install torch` installs such a build. "
-        "The CUDA runtime version is that of the Toolkit's compiler, `nvcc`. PyTorch's builds don't need the Toolkit: they bring their own CUDA libraries.",
+        "Evidence: `collect_env` writes None as “Could not collect”, so `torch.version.cuda` is None.\n"
+        "Cause: a CPU-only build. On Windows, plain `pip install torch` installs one. Its error is `Torch not compiled with CUDA enabled`.\n"
+        "Repair: install a build with CUDA. It brings its own CUDA runtime, so the Toolkit, which reported 12.4.99, isn't needed.",
     ),
     "B": (
         "starting it with access to the host's driver",
-        "The build has CUDA, but `which` doesn't find `nvidia-smi`: there's no driver. Put a tensor on the GPU, and PyTorch raises `RuntimeError: Found no NVIDIA driver on your system`. "
-        "The driver's core belongs to the kernel, which a container shares with its host. `docker run --gpus all` brings in the rest, `nvidia-smi` and libcuda, if the host has the driver and the NVIDIA Container Toolkit. "
-        "On a PC, install the driver and reboot.",
+        "Evidence: the build has CUDA. A missing `nvidia-smi` alone proves nothing, but put a tensor on the GPU, and PyTorch says `Found no NVIDIA driver on your system`.\n"
+        "Cause: libcuda has to match the host's driver, so a container doesn't bring its own.\n"
+        "Repair: `docker run --gpus all` brings in libcuda and `nvidia-smi`, if the host has the driver and the NVIDIA Container Toolkit.",
     ),
     "C": (
-        "builds for CUDA 12 and older",
-        "12080 means 12.8: the thousands count major versions, the tens minor ones. A driver runs builds for every older CUDA. By the rule of minor version compatibility, it also runs newer ones with the same number before the point, such as 12.9. "
-        "For CUDA 13, this driver is too old, whatever the Toolkit. `is_available()` only warns; put a tensor on the GPU, and the same text comes as a RuntimeError.",
+        "any 12.x and older",
+        "Evidence: the build is for CUDA 13.0, and 12080 means that the driver was made for 12.8. Tests that need a GPU are skipped without one, so none failed.\n"
+        "Cause: the major number, 13 against 12. A driver accepts builds for every older CUDA, and for newer ones up to its own major number, such as 12.9.\n"
+        "Repair: a newer driver, or a build for CUDA 12. The Toolkit changes nothing.",
     ),
     "D": (
         "at the environment variables",
-        "Driver and build worked in the terminal. But the project's shell script set `CUDA_VISIBLE_DEVICES=2`, and this PC has only GPU 0. "
-        "CUDA reads that list up to the first number that doesn't exist, so the GPU is hidden. `-1` and an empty list hide all GPUs, too. libcuda applies the list, so `nvidia-smi` still shows them. "
-        "Remove the line and start Python again. If Jupyter inherited the variable, restart Jupyter itself.",
+        "Evidence: driver and build worked in the terminal, so the script's environment must differ.\n"
+        "Cause: the shell script set `CUDA_VISIBLE_DEVICES=2`, and this PC has only GPU 0. CUDA reads the list up to the first number that doesn't exist, so nothing is left.\n"
+        "Repair: remove the line and start Python again, because CUDA reads the variable once, when it starts. If Jupyter inherited it, restart Jupyter itself.",
     ),
 }
 

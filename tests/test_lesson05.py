@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from course.lesson05 import history
+from course.lesson05 import figures, history
 from course.lesson05.memory import by_part, in_total
 from helpers.memory import MIB
 from practice_gpus import practice_gpus
@@ -112,3 +112,19 @@ def test_the_exercise_shows_no_second_picture_of_the_same_leak(monkeypatch):
         assert not shown
         history.watch(tidy, make_model, before=leaky)
         assert len(shown) == 1
+
+
+def test_the_answers_on_64_and_128_photos_are_those_of_the_network():
+    """A learner would otherwise carry away a wrong reason for the peak, or for the error of the full card."""
+    found = []
+    with figures._photo_step() as (network, _, batch, _):
+        layer = network._blocks[1]._expand_conv
+        layer.register_forward_hook(lambda _, inputs, output: found.append(output.nbytes / MIB))
+        network(batch[0])
+        rest = 3 * sum(parameter.nbytes for parameter in network.parameters()) / MIB
+    weights = sum(parameter.nbytes for parameter in layer.parameters()) / 1024
+    _, reason = figures.PEAK
+    assert f"{weights:.0f} KiB of weights, and it computes {found[0]:.0f} MiB" in reason
+    assert f"averages take {rest:.0f} MiB" in reason
+    peak = figures.train_photos(128, memory="16 GiB")
+    assert f"{round(peak, -2):,.0f} MiB" in figures.NEEDED[1] and 1900 < peak - 8192 < 2100

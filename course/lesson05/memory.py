@@ -141,7 +141,7 @@ def draw_step(
     places, sizes = by_part(model, optimizer, batch, step)
     totals = [sum(each) for each in zip(*sizes.values(), strict=True)]
     peak, parameters = max(totals), max(sizes["parameters"])
-    title = f"{_mib(parameters)} MiB of parameters, {_mib(peak)} MiB at the peak"
+    title = f"{_mib(parameters)} MiB of parameters, {_mib(peak)} MiB at the peak (forecast)"
     figure, axes = plots.new_figure(title, "", "MiB in use", (7.4, 3.4))
     colors = [plots.MEMORY[part] for part in GROUND]
     moments = range(len(places))  # each with the most since the moment before
@@ -153,7 +153,7 @@ def draw_step(
     axes.set_ylim(0, max(highest, 1.25 * peak))
     axes.yaxis.set_major_formatter(lambda y, _: plots.number(y))
     firsts = [places.index(place) - 1 for place in PLACES]
-    axes.set_xticks(firsts, PLACES, ha="left")
+    axes.set_xticks(firsts, [*PLACES[:-1], "optimizer.step()"], ha="left")
     heights = [totals[first] for first in firsts]  # no higher: words stand above the mountain
     axes.vlines(firsts, 0, heights, color=plots.INK, linewidth=0.8, linestyle=(0, (2, 2)))
     _name_bands(axes, sizes, firsts[1])
@@ -163,7 +163,7 @@ def draw_step(
     point_at(axes, f"peak: {_mib(peak)} MiB", (top - 0.5, peak), (6, 14), "center")
     if sizes[PASSING][1] > 0.02 * axes.get_ylim()[1]:
         point_at(axes, PASSING, (0.5, totals[1] - sizes[PASSING][1] / 2), (0, 52), "left")
-    return figure, f"{title}, in {places[top]}: {words}."
+    return figure, f"{title}. In {places[top]}: {words}."
 
 
 def _mib(size: float) -> str:

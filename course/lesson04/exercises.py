@@ -100,13 +100,13 @@ def evaluate(model, loader, device):
             x, y = x.to(device), y.to(device)
             correct += (model(x).argmax(1) == y).sum()
             count += len(y)
-    return correct.item() / count
+    return float(correct) / count
 
 
 def evaluate_starter(model, loader, device):
     correct, count = 0, 0
     ...
-    return correct.item() / count
+    return float(correct) / count
 
 
 def _check_evaluate(answer):
@@ -119,9 +119,9 @@ def _check_evaluate(answer):
         _check_switches(model)
         _check_share(share, 5, 10)
         on_gpu = [(x.to(GPU), y.to(GPU)) for x, y in loader]
-        advice = "Read the count once, after the loop."
-        _check_waits(1, advice, answer, model, on_gpu, GPU)
-    return "the right fraction, both switches set, and one wait for three batches."
+        waits = count_waits(call, answer, model, on_gpu, GPU)
+    often = "one wait" if waits == 1 else f"{waits} waits"
+    return f"the right fraction, both switches set, and {often} for the GPU in three batches."
 
 
 def _answered(model, loader, right):
@@ -263,7 +263,9 @@ def broken_epoch(model, loader, optimizer, device):
 
 def _check_bugs(answer):
     if same_code(answer, broken_epoch):
-        raise NotAttempted("all four bugs are still there.")
+        raise NotAttempted(
+            "all four bugs are still there. The first to show: on a GPU, the loop stops with an error."
+        )
     sizes = (4, 4, 4, 2)
     with practice_gpus(1):
         model = GraphWatched().to(GPU).eval()  # as a test leaves it
@@ -272,10 +274,13 @@ def _check_bugs(answer):
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
         result = call(answer, model, loader, optimizer, GPU)
         if not model.modes or not all(model.modes):
-            raise NotYet("the model came from a test, and nothing put it back into training mode.")
+            raise NotYet(
+                "the model came from a test, and the batches ran in eval mode: "
+                "batch norm never used the batch at hand."
+            )
         if far(model.linear.weight, twin.linear.weight):
             raise NotYet(
-                "after the pass the weights are not where each batch's own gradient leads. "
+                "after four batches, the weights are not where each batch's own gradient leads. "
                 "What is in .grad when backward begins?"
             )
         if getattr(result, "requires_grad", False):

@@ -1,7 +1,6 @@
 """The figures of lesson 04: photos with their names, and what `reveal` takes."""
 
 import textwrap
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -84,55 +83,52 @@ def _renamed(title, images, before, after, inverted, size):
     return figure, f"Photos. {title}. Before and after: {'; '.join(said)}."
 
 
-RUN = ("falls more slowly", "falls faster", "falls, then climbs")
-ADDS = (
-    "`backward` adds to what `.grad` holds, so each step also follows the gradients of all earlier "
-    "batches. While the batches agree, that looks like progress. Once they don't, the weights roll on like a ball "
-    "without brakes."
-)
+LEARNED = ("under half of them", "about two thirds", "all of them")
 
 
-def compare_losses(train_loader, classes):
-    """Return what `reveal` takes: the loss in a long run with every fifth label wrong, with zero_grad and without it."""
-    cleared, kept = (lab.hard_run(train_loader, classes, clear) for clear in (True, False))
-    lowest, (end, better) = min(kept), (sum(each[-5:]) / 5 for each in (kept, cleared))
-    actual = RUN[2 if end > 1.5 * lowest else int(end < better)]
-    told = f"Without `zero_grad()`, the loss is lowest in epoch {kept.index(lowest) + 1}, at {lowest:.2f}. {ADDS}"
-    epochs = range(1, len(kept) + 1)
-    series = {"with zero_grad()": (epochs, cleared), "without": (epochs, kept)}
-    title = f"Without zero_grad(), the loss ends near {end:.1f}, not near {better:.1f}"
-    colors = {"with zero_grad()": plots.INK, "without": plots.TROUBLE}
-    figure = plots.lines(series, title, "epoch", "loss, mean of an epoch", colors=colors)
+def compare_scores(scores, train, test):
+    """Return what `reveal` takes: `scores` [epochs, 2], the shares right in training, by every third label wrong, and in the test."""
+    trained, tested = zip(*scores, strict=True)
+    share, best = trained[-1], tested.index(max(tested))
+    told = (
+        f"After {len(scores)} epochs, {share * len(train):.0f} of {len(train)} get their label, so the head has learned "
+        "wrong labels by heart. That's *overfitting*, and in training it looks like success. The test images have "
+        f"the right labels: {tested[best] * len(test):.0f} of {len(test)} were right in epoch {best + 1}, "
+        f"and {tested[-1] * len(test):.0f} at the end. Only the test can tell you."
+    )
+    epochs = range(1, len(scores) + 1)
+    percent = {
+        name: (epochs, [100 * each for each in shares])
+        for name, shares in (("training", trained), ("test", tested))
+    }
+    title = f"In training, {share:.0%} get their label, yet the test ends at {tested[-1]:.0%}"
+    colors = {"training": plots.INK, "test": plots.TROUBLE}
+    figure = plots.lines(percent, title, "epoch", "images (%)", colors=colors)
     figure.set_size_inches(7.2, 2.7)
+    actual = LEARNED[(share >= 0.5) + (share > 0.9)]
     return {"actual": actual, "because": told, "figure": (figure, f"Two lines. {title}.")}
 
 
 SURE = ("under 40%", "40 to 90%", "over 90%")
-WHY_NOT = (
-    "The new head has no answer “none of these”. Softmax turns its scores into percentages that always share 100% "
-    "among your classes, whatever the photo shows."
-)
+WHY_NOT = "The new head has no answer “none of these”: whatever the photo shows, its classes share 100% among them."
 
 
-def compare_verdicts(network, head, test, *paths):
-    """Return what `reveal` takes: how sure body and head are of the photos at `paths`, and of their hardest test image.
-
-    The question is about the first path; a path is a sample's name, or leads to a photo of yours.
-    """
+def compare_verdicts(network, head, test, photo, chances):
+    """Return what `reveal` takes: `chances` [1, classes], how sure body and head are of `photo`, and of their hardest test image."""
     device = next(head.parameters()).device
-    own = [photos.sample(path) if path in photos.SAMPLES else photos.read(path) for path in paths]
     with torch.inference_mode():
-        chances = head(lab.features(network, test).to(device)).softmax(1).cpu()
-        hardest = chances.gather(1, test.labels[:, None])[:, 0].argmin()
-        images = torch.stack([test.images[hardest], *own])
-        chances = head(network(photos.prepare(images.to(device)))).softmax(1).cpu()
-    names = ["hardest test image"]
-    names += [{"chelsea": "our cat"}.get(path, Path(path).stem) for path in paths]
-    figure = _verdicts(images, names, chances, test)
-    sure, best = (each[:2].tolist() for each in chances.max(1))
-    percent = [max(_percents(each)) for each in chances[:2]]
-    found, cat = (test.classes[each] for each in best)
-    told = f"It's {percent[1]}% sure that {names[1]} is {cat}. Of the {found} on the left, its hardest test image, "
+        known = head(lab.features(network, test).to(device)).softmax(1).cpu()
+    hardest = known.gather(1, test.labels[:, None])[:, 0].argmin()
+    images, chances = (
+        (test.images[hardest], photo),
+        torch.stack([known[hardest], chances[0].detach().cpu()]),
+    )
+    name = "our cat" if torch.equal(photo, photos.sample("chelsea")) else "your photo"
+    figure = _verdicts(images, ["hardest test image", name], chances, test)
+    sure, best = (each.tolist() for each in chances.max(1))
+    percent = [max(_percents(each)) for each in chances]
+    found, seen = (test.classes[each] for each in best)
+    told = f"It's {percent[1]}% sure that {name} is {seen}. Of the {found} on the left, its hardest test image, "
     told += f"it's {percent[0]}% sure, and "
     told += f"{'right' if best[0] == test.labels[hardest] else 'wrong'}. {WHY_NOT}"
     return {"actual": SURE[(sure[1] >= 0.4) + (sure[1] > 0.9)], "because": told, "figure": figure}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest import mock
 
 import pytest
 import torch
@@ -115,13 +116,29 @@ def test_the_folded_line_makes_all_numbers_of_both_gradients_agree(capsys):
 
 
 def test_the_hang_of_page_06_is_the_one_that_its_verdict_names():
-    """A learner looks in its lines for the rank that waits for none: it must be the one that skipped."""
+    """A learner looks in its lines for the rank that doesn't wait: it must be the one that has finished."""
     held = [torch.full((9,), 10**rank) for rank in range(8)]
     assert all(got.tolist() == [11111111] * 9 for got in rule06.all_reduce(held))
     stuck = rule06.stuck(held)
-    waits = [line.split(" waits for ")[0] for line in stuck["lines"] if " waits for " in line]
-    assert waits == [f"rank {rank}" for rank in range(8) if rank != 2]
-    assert stuck["lines"][-1] == "rank 2 has finished" and stuck["actual"] == "all but rank 2"
+    waits = [f"rank {rank} waits" for rank in range(8) if rank != 2]
+    assert stuck["lines"] == [*waits, "rank 2 has finished"]
+    assert stuck["actual"] == "all but rank 2"
+
+
+@pytest.mark.parametrize(("gpus", "backend"), [(0, "gloo"), (1, "gloo"), (2, "nccl")])
+@pytest.mark.parametrize("script", [rule06.ordinary, rule06.to_ddp])
+def test_two_processes_use_gpus_only_if_each_has_its_own(script, gpus, backend, monkeypatch):
+    """On a machine with one GPU, rank 1 would ask for a second one and end with an error."""
+    met = mock.Mock(side_effect=InterruptedError)
+    monkeypatch.setattr(torch.distributed, "init_process_group", met)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "set_device", range(gpus).index)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(InterruptedError):
+        script(torch.nn.Linear(1, 1), None, 2)
+    met.assert_called_once_with(backend)
 
 
 def test_the_axis_shows_the_end_of_the_last_all_reduce_with_room_for_its_words():

@@ -218,9 +218,8 @@ def _child(file, name, rank, group, pipe):
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    os.environ.update(
-        group, WORLD_SIZE="2", RANK=str(rank), LOCAL_RANK=str(rank), CUDA_VISIBLE_DEVICES=""
-    )
+    own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": ""}
+    os.environ.update({**group, **own, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"})
     torch.set_num_threads(1)
     with contextlib.suppress(OSError):
         try:

@@ -22,22 +22,22 @@ __all__ = ["Hang", "chosen", "run_ranks"]
 
 # --- convert a script to DDP --------------------------------------------------------------------------
 def ordinary(model, dataset, batch_size):
-    if torch.cuda.is_available():
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl")
         model = model.cuda()
-    else:
+    else:  # fewer GPUs than processes
         dist.init_process_group("gloo")
     loader = DataLoader(dataset, batch_size, shuffle=True)
     return model, loader
 
 
 def to_ddp(model, dataset, batch_size):
-    if torch.cuda.is_available():
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl")
         model = model.cuda()
-    else:
+    else:  # fewer GPUs than processes
         dist.init_process_group("gloo")
     sampler = DistributedSampler(dataset)
     return DistributedDataParallel(model), DataLoader(dataset, batch_size, sampler=sampler)
@@ -135,6 +135,18 @@ def _judge_bytes(sent, ranks, size, where):
 ring = exercise("06.ring", _check_ring, ring_all_reduce, tool="ring_all_reduce", letter="b")
 
 
+def noise(sentence):
+    """Return a list for each of eight ranks, as tensors: seven of noise, and one that makes their sum the `sentence`."""
+    secret = torch.tensor([*sentence.encode()])
+    lists = [torch.randint(-9999, 9999, secret.shape) for _ in range(7)]
+    return [*lists, secret - sum(lists)]
+
+
+def read(numbers):
+    """Return the sentence whose letters are `numbers`."""
+    return bytes(numbers.tolist()).decode()
+
+
 def all_reduce(held, missing=None):
     """Return what each rank gets of `held`, a list of 1-D tensors by rank: their sum. Raises Hang if one is `missing`."""
 
@@ -150,12 +162,12 @@ def stuck(held):
     try:
         all_reduce(held, missing=2)
     except Hang as hang:
-        lines = str(hang).split(", ")
+        lines = [line.partition(" for ")[0] for line in str(hang).split(", ")]
     because = (
-        "The sum needs all eight. Here it goes around a ring, and each rank waits for the one before it. "
-        "The rank to look for is the one that waits for none.\n\n"
-        "On GPUs, you'd see nothing for ten minutes, until a timeout ends the program. "
-        "So all ranks must make the same calls, in the same order."
+        "The sum needs all eight. On GPUs, nothing tells you so: nvidia-smi shows the seven as busy, until "
+        "a timeout ends the program after ten minutes. So all ranks must make the same calls, in the same order.\n\n"
+        "A rank that skips a batch and then continues is worse: its next all-reduce joins the one that the "
+        "others are in, and the sum silently mixes two steps."
     )
     return {"actual": "all but rank 2", "because": because, "lines": lines}
 

@@ -65,7 +65,8 @@ def draw_mean():
 
 SHARES = (  # for `reveal`
     "no, GPU 1's one counts too much",
-    "Cross-entropy is a mean over the samples, so each GPU finds the mean of its own. In the mean of both, one half comes from five samples, and the other half from one.\n\n"
+    "By default, cross-entropy is a mean over the samples, so each GPU finds the mean of its own. In the mean of both, one half comes from five samples, and the other half from one. "
+    "For any shares, let each GPU sum its losses, and divide the sum of both gradients by six.\n\n"
     "Below, each square shows what its sample alone finds. Move the slider: which shares give what one GPU finds?",
 )
 

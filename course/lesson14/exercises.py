@@ -180,7 +180,8 @@ def fails_at(folder, network, waves) -> str:
 
 def alone(port, to_ddp) -> None:
     """Train two steps by `to_ddp` as a group of one process, on the CPU; print how it ends."""
-    one = dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")
+    one = dict(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
+    one |= dict(MASTER_ADDR="localhost", MASTER_PORT="0")
     try:
         net, config = network(port)
         clips = TensorDataset(torch.rand(32, config.samples), torch.arange(32) % 8)

@@ -133,14 +133,24 @@ batch = exercise("02.batch", _check_batch, move_batch, tool="move_batch", letter
 
 
 # --- port someone else's k-means -------------------------------------------------------------------------------------
+def assign(points, centers):
+    """For each point, its distance to the nearest center, and which center that is."""
+    return torch.cdist(points, centers).min(1)
+
+
+def recolor(points, nearest, centers):
+    """Return `centers`, each moved to the mean of the points that are nearest to it."""
+    group = nearest[:, None].expand_as(points)
+    return centers.scatter_reduce(0, group, points, "mean", include_self=False)
+
+
 def starter(points, k):
     centers = torch.linspace(0, 1, k)[:, None].repeat(1, 3)
     errors = []
     for _ in range(20):
-        distance, nearest = torch.cdist(points, centers).min(1)
+        distance, nearest = assign(points, centers)
         errors.append(distance.mean().item())
-        group = nearest[:, None].expand_as(points)
-        centers = centers.scatter_reduce(0, group, points, "mean", include_self=False)
+        centers = recolor(points, nearest, centers)
     return centers.numpy(), errors
 
 
@@ -148,10 +158,9 @@ def kmeans(points, k):
     centers = torch.linspace(0, 1, k, device=points.device)[:, None].repeat(1, 3)
     errors = []
     for _ in range(20):
-        distance, nearest = torch.cdist(points, centers).min(1)
+        distance, nearest = assign(points, centers)
         errors.append(distance.mean())
-        group = nearest[:, None].expand_as(points)
-        centers = centers.scatter_reduce(0, group, points, "mean", include_self=False)
+        centers = recolor(points, nearest, centers)
     return centers.cpu().numpy(), torch.stack(errors).tolist()
 
 

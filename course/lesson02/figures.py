@@ -28,13 +28,12 @@ def first_picture():
 
 
 def show_poster(kmeans, photo, k):
-    """Show `photo` in the `k` colors that `kmeans` finds on the GPU, once it is right."""
-    if exercises.repair.outcome(kmeans).status != CORRECT:
-        print("Your poster appears here once your k-means is correct.")
-        return
-    points = (photo.flatten(1).T / 255).to("cuda")
-    centers, _ = kmeans(points, k)
-    title = f"{k} colors, found by your k-means on {points.device}"
+    """Show `photo` in the `k` colors that `kmeans` finds on the GPU; until it is right, in those of the code to port."""
+    ported = exercises.repair.outcome(kmeans).status == CORRECT
+    points = (photo.flatten(1).T / 255).to("cuda" if ported else "cpu")
+    centers, _ = (kmeans if ported else exercises.starter)(points, k)
+    found = "your k-means" if ported else "the old k-means"
+    title = f"{k} colors, by {found} on {points.device}"
     drawn = {"the photo": photo, "the poster": _painted(photo, centers)}
     figures.show(_in_a_row(drawn, title), f"{title}: the photo, and beside it the poster.")
 
@@ -90,7 +89,7 @@ def _shapes(width):
 HOMES = {"cpu": "cpu, the CPU's memory", "cuda:0": "cuda:0, the GPU's memory"}  # from left to right
 
 
-def draw_homes(values, title=""):
+def draw_homes(values, title):
     """(Figure, sentence): where `values` ({name: tensor}) live, on the CPU or on the first GPU.
 
     What isn't a tensor is Python's, and on the CPU. ValueError for another device.
@@ -101,12 +100,9 @@ def draw_homes(values, title=""):
         if device not in living:
             raise ValueError(f"{name} is on {device}; the map shows {', '.join(sorted(HOMES))}")
         living[device].append(name)
-    full = {device: names for device, names in living.items() if names}
-    few = len(values) <= 2
-    told = (f"{', '.join(names) if few else len(names)} on {at}" for at, names in full.items())
     rows = max(2, *map(len, living.values()))
     figure = plots.blank_figure((7.4, 0.85 + 0.3 * rows))
-    plots.set_title(figure, title or ", ".join(told))
+    plots.set_title(figure, title)
     axes = figure.add_subplot()
     axes.set(xlim=(-0.02, 9.47), ylim=(-0.1, rows + 0.75))
     axes.set_axis_off()
@@ -114,17 +110,8 @@ def draw_homes(values, title=""):
         _draw_home(axes, 5.25 * place, rows, device, names)
     axes.plot([4.2, 5.25], [rows / 2] * 2, color=plots.COPY, linewidth=2.2)
     axes.text(4.72, rows / 2 - 0.25, "PCIe", color=plots.FAINT, fontsize=9, ha="center", va="top")
-    lists = (f"on {device}: {', '.join(names)}" for device, names in full.items())
+    lists = (f"on {device}: {', '.join(names)}" for device, names in living.items() if names)
     return figure, f"Two memories, joined by a thin link. {'; '.join(lists)}."
-
-
-def show_homes(**tensors):
-    """Show in whose memory each of `tensors` is; the title asks for those that aren't on the GPU yet."""
-    away = [name for name, tensor in tensors.items() if tensor.device.type == "cpu"]
-    title = "All are on the GPU: well moved"
-    if away:
-        title = f"A sum lands where its operands are. Bring {' and '.join(away)} to the GPU, too"
-    figures.show(*draw_homes(tensors, title))
 
 
 def _draw_home(axes, left, rows, device, names):
@@ -157,7 +144,7 @@ def compare_homes(a, b):
 
 def compare_new(c, new):
     """Return what `reveal` takes: which of the tensors `new`, {name: tensor}, isn't where `c` is, why, and all of them."""
-    because = "A shape is plain numbers. zeros_like and new_zeros take c's device, and c.sum() is where c is."
+    because = "A shape is plain numbers. zeros_like takes c's device, and c.sum() is where c is."
     figure = draw_homes({"c": c} | new, "Only zeros(c.shape) is on the CPU")
     return {"actual": "zeros(c.shape)", "because": because, "figure": figure}
 
@@ -165,8 +152,8 @@ def compare_new(c, new):
 def compare_copies(one_by_one, together):
     """Return what `reveal` takes: the copies to the CPU of the second way, why, and those of both, as `counted` gives them."""
     because = (
-        "Each .item() copies one number, and your program waits until it has arrived. torch.stack collects "
-        "all twenty on the GPU, and .tolist() copies them together, so there's one copy and one wait."
+        "Each .item() copies one number, and your program waits until it has arrived. torch.stack makes one "
+        "tensor of all twenty on the GPU, and .tolist() copies that, so there's one copy and one wait."
     )
     counts = [ways["d2h"] for ways in (one_by_one, together)]
     told = f"copies to the CPU, one by one: {counts[0]}, together: {counts[1]}"

@@ -34,7 +34,7 @@ LESSONS = (
         "00_start_here.ipynb",
         "Start here",
         12,
-        "Watch a network learn in seconds, compare a free GPU with a larger one, and join a cat on two GPUs",
+        "Watch a network learn in seconds, see how much faster a GPU would be, and join a cat on two GPUs",
         practice=False,
     ),
     Lesson(

@@ -1,19 +1,20 @@
-"""The figures of lesson 00: twenty images watched while a network learns, images per step, two cards, half a cat."""
+"""The figures of lesson 00: twenty images watched while a network learns, images per step, two GPUs, half a cat."""
 
+import functools
 import json
 
 import torch
 from IPython.display import clear_output
 from matplotlib.patches import Rectangle
 
-from course import measurements, show
+from course import show
 from course.checks import panel
 from course.checks.predictions import Prediction
 from course.lesson00 import exercises
 from course.show import figures, vega
 from helpers import plots
 from helpers.data import CLASSES, shapes
-from helpers.training import SmallCNN
+from helpers.training import SmallCNN, train_step
 from practice_gpus import practice_gpus
 
 
@@ -31,7 +32,7 @@ def guesses_of(model):
     return guesses
 
 
-SCORES = ("0 to 5", "6 to 10", "11 to 15", "16 to 20")
+SCORES = ("at most half", "most, but not all", "all")
 SCORE = "After these four epochs, how many of the twenty does it classify correctly?", SCORES
 
 
@@ -44,10 +45,12 @@ class Board:
     def __init__(self, model: torch.nn.Module, asked: Prediction) -> None:
         self.model, self.asked = model, asked
         self.history = [guesses_of(model)]
+        self.seconds = 0.0
         self.shown = show.page(*self._page())
 
-    def update(self) -> None:
-        """Show what the network says now, after another epoch."""
+    def update(self, seconds: float) -> None:
+        """Show what the network says now, after another epoch that took so long."""
+        self.seconds += seconds
         self.history.append(guesses_of(self.model))
         page, text = self._page()
         if self.shown:
@@ -59,10 +62,9 @@ class Board:
     def answer(self) -> dict:
         """Return how many are right after the 480 steps, and the figure unless it's shown already."""
         right = (self.history[-1] == twenty()[1]).sum().item()
-        told = (
-            f"{self._last()}The training took 480 steps. How fast is that, and what sets its speed?"
-        )
-        answer = {"actual": SCORES[max(right - 1, 0) // 5], "because": told}
+        actual = SCORES[0 if right <= 10 else 1 if right < 20 else 2]
+        told = f"{self._mistakes()}The 480 steps took your CPU {plots.number(self.seconds, 2)} s."
+        answer = {"actual": actual, "because": told}
         if self.asked.guess is None:
             answer["because"] += "\n\nRun this cell again to watch the verdicts flip."
             answer["figure"] = self._figure()
@@ -70,14 +72,13 @@ class Board:
                 clear_output(wait=True)  # `reveal` asks in its place
         return answer
 
-    def _last(self):
-        """The class that no earlier epoch got right, in a sentence; "" where there is none, or several."""
-        rights = torch.stack([guesses == twenty()[1] for guesses in self.history])
-        late = twenty()[1][rights[-1] & ~rights[:-1].any(0)].unique().tolist()
-        if len(late) != 1:
-            return ""
-        name = CLASSES[late[0]].capitalize()
-        return f"{name}{'es' if name.endswith('s') else 's'} came last. "
+    def _mistakes(self):
+        """What the network still takes for something else, in a sentence; "" where that's nothing, or much."""
+        pairs = zip(twenty()[1].tolist(), self.history[-1].tolist())
+        wrong = dict.fromkeys(
+            f"a {CLASSES[is_]} for a {CLASSES[said]}" for is_, said in pairs if is_ != said
+        )
+        return f"It still takes {' and '.join(wrong)}. " if len(wrong) in (1, 2) else ""
 
     def _page(self):
         if self.asked.guess is None:
@@ -92,7 +93,8 @@ class Board:
         before, *after = ((guesses == twenty()[1]).sum().item() for guesses in self.history)
         title, told = f"Before training: {before} of 20 right", f"{before} right before training"
         if after:
-            title = f"After epoch {len(after)}: {after[-1]} of 20 right"
+            took = f"{plots.number(self.seconds, 2)} s"
+            title = f"After epoch {len(after)} and {took}: {after[-1]} of 20 right"
             told += f", {', '.join(map(str, after))} after each epoch"
         figure = plots.blank_figure((7.4, 3.1))
         figure.set_layout_engine("none")
@@ -105,22 +107,18 @@ class Board:
 
 
 def first_picture():
-    """Return (Figure, alternative text): an untrained network's guesses, and a cat that's split between two GPUs."""
+    """Return (Figure, alternative text): twenty images and an untrained network's guesses."""
     torch.manual_seed(0)
     guesses = guesses_of(SmallCNN())
     right = (guesses == twenty()[1]).sum().item()
-    figure = figures.colorful(plots.blank_figure((7.4, 3.0)))
+    figure = figures.colorful(plots.blank_figure((7.4, 2.3)))
     figure.set_layout_engine("none")
     _heading(figure, f"An untrained network: {right} of 20 right", 0.02)
-    _heading(figure, "Half a cat on each GPU", 0.6)
-    _draw_guesses(figure, [guesses], (0.02, 0.03, 0.5, 0.84), columns=5)
-    for place, half in enumerate(exercises.halves()):
-        axes = _axes(figure, 4.44 + (SIDE / 2 + 0.4) * place, 0.62, SIDE / 2, SIDE)
-        small = torch.nn.functional.avg_pool2d(half.float(), 2).byte()  # for a small file
-        axes.imshow(small.permute(1, 2, 0).numpy(), interpolation="nearest")
-        axes.text(0.5, -0.04, f"cuda:{place}", transform=axes.transAxes, **_BELOW)
-    alt = f"Twenty images of shapes, {right} classified correctly by an untrained network, and half a cat on each of two GPUs"
-    return figure, alt
+    _draw_guesses(figure, [guesses], (0.02, 0.02, 0.96, 0.83), columns=10)
+    return (
+        figure,
+        f"Twenty images of shapes, {right} classified correctly by an untrained network",
+    )
 
 
 _TITLE: dict = {"fontsize": plots.TITLE, "fontweight": "bold", "color": plots.INK}
@@ -194,8 +192,6 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
         "Every operation, such as a convolution, takes time to start, however little it computes, and every step "
         "updates the weights. With one image per step, the CPU pays these fixed costs 25 times as often."
     )
-    if speeds.keys() == {1, 25}:
-        because += "\n\nNow add 100 and 400 to the sizes, and run the cell again. Where does the CPU stop getting faster?"
     if len(speeds) > 2:
         because += f"\n\n{_where_it_stops(speeds)}"
     faster = speeds[most] / speeds[least]
@@ -215,81 +211,144 @@ def _where_it_stops(speeds):
     return f"From {enough} images per step on, the CPU gains less than 10%: the fixed costs hardly count any more."
 
 
-_TWO_CARDS = {"T4": plots.GREENS[2], "V100": plots.GPU}
-CARDS = {"T4": "T4", "V100 16GB, DGX-1": "V100"}
-FACTORS = ("about as many", "twice as many", "three times as many")
-ONE_PHOTO = (
-    "With one photo at a time, how many photos per second does the V100 classify, compared with the T4?",
+CARDS = {"T4": plots.GREENS[2], "H100 SXM": plots.GPU}
+FACTORS = ("about as many", "twice as many", "ten times as many")
+ONE_IMAGE = (
+    "With one image per step, how many images per second does the H100 train on, compared with the T4?",
     FACTORS,
+)
+CAPTION = (
+    "Forecast: the same steps, with network and images in the GPU's memory, on a CPU that takes 10 to 80 µs to start "
+    "an operation. The line through a ring is the likely range."
 )
 
 
-def compare_cards() -> dict:
-    """Return what `reveal` takes: the answer, why, and a chart of NVIDIA's two cards whose photos at a time one chooses."""
-    table = measurements.published("resnet50_nvidia")
-    where = {"x": "batch", "section": "inference", "precision": "FP32"}
-    cards = table.group("images_per_s", device=[*CARDS], **where)
-    speeds = {CARDS[device]: dict(zip(*values, strict=True)) for device, values in cards.items()}
-    t4, v100 = speeds["T4"], speeds["V100"]
-    titles = {size: _finding(size, v100[size] / t4[size]) for size in t4}
+@functools.cache
+def _forecasts(size):
+    """Return {card: (low, likely, high)}, images per second of the page's training with `size` images per step."""
+    with practice_gpus(1, card="T4", values=False) as gpu:
+        model = SmallCNN().cuda()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+        images = torch.empty(size, 3, 32, 32, device="cuda")
+        labels = torch.zeros(size, dtype=torch.long, device="cuda")
+        step = functools.partial(train_step, model, images, labels, optimizer)
+        step()  # Adam allocates its averages
+        told = {card: gpu.forecast(step, card=card) for card in CARDS}
+    return {
+        card: tuple(1000 * size / ms for ms in (each.high_ms, each.ms, each.low_ms))
+        for card, each in told.items()
+    }
+
+
+def compare_cards(speeds: dict[int, float]) -> dict:
+    """Return what `reveal` takes: the answer, why, and a chart of this CPU and two GPUs whose images per step one chooses.
+
+    `speeds`: {images per step: images per second}, measured here.
+    """
     because = (
-        f"{t4[1]} photos per second on the T4, {v100[1]} on the V100. The likely reason: both wait for their CPU to "
-        "start the next operation.\n\nNow drag the slider below: when does the V100 pull ahead, and how far?"
+        "By our forecast, one image per step keeps neither GPU busy. A larger GPU is faster only if each step gives it "
+        "enough to do. Lesson 07 shows what both wait for instead.\n\nNow drag the slider: how much faster than your "
+        "CPU does each GPU get?"
     )
-    still = plots.sources(_draw_ends(speeds, titles), *cards.sources)
-    told = [f"{titles[n]}, {t4[n]:,} and {v100[n]:,} photos per second" for n in (1, 8, 64, 256)]
-    chart = vega.Chart(_spec(speeds, titles), still, f"{'. '.join(told)}.")
+    sizes = {size: _of_size(size, speeds[size]) for size in sorted(speeds)}
+    titles = {size: _finding(size, rates) for size, rates in sizes.items()}
+    told = f"Images per second. {'. '.join(titles.values())}."
+    chart = vega.Chart(_spec(sizes, titles), _draw_ends(sizes, titles), told, CAPTION)
     return {"actual": FACTORS[0], "because": because, "chart": chart}
 
 
-def _finding(size, faster):
-    at = f"{size} photo{'s' * (size > 1)} at a time"
-    return f"{at}: " + (f"the V100 is {faster:.1f}× as fast" if faster > 1.15 else "a tie")
+def _of_size(size, speed):
+    """Return {device: images per second} with `size` images per step; a forecast is (low, likely, high)."""
+    cards = {f"{card.split()[0]}, forecast": rates for card, rates in _forecasts(size).items()}
+    return {"this CPU": speed, **cards}
 
 
-def _spec(speeds, titles):
-    """The two cards at the number of photos that the reader chooses."""
+def _finding(size, rates):
+    cpu, (_, t4, _), (_, h100, _) = rates.values()
+    images = f"{size} image{'s' * (size > 1)} per step"
+    t4, h100 = (plots.number(rate / cpu, 2) for rate in (t4, h100))
+    return f"{images}: a T4 is {t4}× as fast as this CPU, an H100 {h100}×"
+
+
+def _colors(rates):
+    return dict(zip(rates, (plots.CPU, *CARDS.values()), strict=True))
+
+
+def _words(rate):
+    """Images per second in words; of a forecast its likely number."""
+    return plots.number(rate[1], 2) if isinstance(rate, tuple) else plots.number(rate)
+
+
+def _spec(sizes, titles):
+    """The CPU and the two GPUs at the images per step that the reader chooses."""
     rows = [
-        {"card": card, "nth": nth, "speed": speed, "label": f"{speed:,} photos per second"}
-        for card, each in speeds.items()
-        for nth, speed in enumerate(each.values())
+        {"device": device, "nth": nth, **_point(rate), "label": _words(rate)}
+        for nth, rates in enumerate(sizes.values())
+        for device, rate in rates.items()
     ]
-    last = len(titles) - 1
-    end = 1.4 * max(row["speed"] for row in rows)  # room for the words
-    x = {"field": "speed", "type": "quantitative", "scale": {"domain": [0, end]}, "axis": None}
+    colors = _colors(next(iter(sizes.values())))
+    x = {"field": "speed", "type": "quantitative", "title": UNIT}
+    x |= {"scale": {"type": "log", "domain": _ends(sizes)}, "axis": {"format": ",", "tickCount": 4}}
     look = {"title": None, "labelFontSize": 14, "labelColor": plots.INK}
-    y = {"field": "card", "type": "nominal", "sort": [*speeds], "axis": look}
-    colors = {"domain": [*_TWO_CARDS], "range": [*_TWO_CARDS.values()]}
-    color = {"field": "card", "type": "nominal", "scale": colors, "legend": None}
+    y = {"field": "device", "type": "nominal", "sort": [*colors], "axis": look}
+    scale = {"domain": [*colors], "range": [*colors.values()]}
+    color = {"field": "device", "type": "nominal", "scale": scale, "legend": None}
+    fill = {"condition": {"test": "datum.high > datum.low", "value": plots.CARD}, **color}
     text = {"type": "text", "align": "left", "dx": 8, "color": plots.INK, "fontSize": 14}
     return {
         "title": {
             "text": {"expr": f"{json.dumps([*titles.values()], ensure_ascii=False)}[nth]"},
             "subtitle": "Move the slider, with the mouse or the arrow keys",
         },
-        "params": [vega.slider("nth", last, 1, 0, f"photos at a time, 1 to {max(titles)}")],
+        "params": [
+            vega.slider("nth", len(sizes) - 1, 1, 0, f"images per step, up to {max(sizes)}")
+        ],
         "height": {"step": 48},
         "data": {"values": rows},
         "transform": [{"filter": "datum.nth === nth"}],
-        "encoding": {"y": y, "x": x},
+        "encoding": {"y": y},
         "layer": [
-            {"mark": {"type": "bar", "height": 26}, "encoding": {"color": color}},
-            {"mark": text, "encoding": {"text": {"field": "label"}}},
+            {
+                "mark": "rule",
+                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": color},
+            },
+            {
+                "mark": {"type": "point", "size": 120, "opacity": 1},
+                "encoding": {"x": x, "color": color, "fill": fill},
+            },
+            {"mark": text, "encoding": {"x": {**x, "field": "high"}, "text": {"field": "label"}}},
         ],
     }
 
 
-def _draw_ends(speeds, titles):
-    """The fewest and the most photos side by side, for pages that draw no chart."""
-    ends = min(titles), max(titles)
-    figure, places = plots.panels("; ".join(titles[size] for size in ends), 1, 2, (7.4, 1.9))
+UNIT = "images per second (log scale)"
+
+
+def _point(rate):
+    low, speed, high = rate if isinstance(rate, tuple) else (rate,) * 3
+    return {"low": round(low), "speed": round(speed), "high": round(high)}
+
+
+def _ends(sizes):
+    """The ends of the scale of images per second, with room for the words."""
+    points = [_point(rate) for rates in sizes.values() for rate in rates.values()]
+    return min(each["low"] for each in points) / 2, 8 * max(each["high"] for each in points)
+
+
+def _draw_ends(sizes, titles):
+    """The fewest and the most images side by side, for pages that draw no chart."""
+    ends = min(sizes), max(sizes)
+    figure, places = plots.panels(titles[ends[1]], 1, 2, (7.4, 2.4))
     for axes, size in zip(places, ends, strict=True):
-        at = {card: each[size] for card, each in speeds.items()}
-        plots.draw_bars(
-            axes, at, colors=_TWO_CARDS, words={card: f"{n:,}" for card, n in at.items()}
-        )
-        axes.set(xlim=(0, 1.2 * max(each[ends[1]] for each in speeds.values())))
-        axes.set_xlabel(f"photos per second, {size} at a time", fontsize=plots.SMALL)
+        rates = sizes[size]
+        words = {device: _words(rate) for device, rate in rates.items()}
+        plots.draw_dots(axes, rates, colors=_colors(rates), words=words)
+        axes.set_xscale("log")
+        axes.set_xlim(*_ends(sizes))
+        axes.set_xticks([1_000, 100_000], ["1,000", "100,000"])
+        axes.minorticks_off()
+        axes.set_title(f"{size} per step", loc="left", fontsize=10, color=plots.FAINT)
+        axes.set_xlabel(UNIT, fontsize=plots.SMALL)
     return figure
 
 

@@ -194,8 +194,9 @@ def compare_sizes(speeds: dict[int, float]) -> dict:
     )
     if len(speeds) > 2:
         because += f"\n\n{_where_it_stops(speeds)}"
-    faster = speeds[most] / speeds[least]
-    title = f"{most} images per step: {faster:.1f} times as many images per second as {least}"
+    best = max(speeds, key=speeds.__getitem__)
+    faster = speeds[best] / speeds[least]
+    title = f"{best} images per step: {faster:.1f} times as many images per second as {least}"
     named = {f"{size} per step": speeds[size] for size in sorted(speeds)}
     words = {name: f"{speed:,.0f}" for name, speed in named.items()}
     unit = "images per second on this CPU"

@@ -92,7 +92,7 @@ def compare_scores(scores, train, test):
     share, best = trained[-1], tested.index(max(tested))
     told = (
         f"After {len(scores)} epochs, {share * len(train):.0f} of {len(train)} get their label, so the head has learned "
-        "wrong labels by heart. That's *overfitting*, and in training it looks like success. The test images have "
+        "wrong labels by heart. That's overfitting, and in training it looks like success. The test images have "
         f"the right labels: {tested[best] * len(test):.0f} of {len(test)} were right in epoch {best + 1}, "
         f"and {tested[-1] * len(test):.0f} at the end. Only the test can tell you."
     )

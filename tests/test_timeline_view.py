@@ -120,7 +120,7 @@ def test_page_07_shows_times_only_by_a_stopwatch_that_passes(monkeypatch):
     shown = []
     monkeypatch.setattr(figures07.figures, "show", lambda figure, alt: shown.append(alt))
     for stopwatch in (..., lambda fn, clock=None, synchronize=None: 1.0):
-        figures07.show_stopwatch(stopwatch, torch.rand(32, 64))
+        figures07.show_stopwatch(stopwatch, torch.rand(32, 64), torch.rand(64, 32))
     assert not shown
-    figures07.show_stopwatch(figures07.exercises.time_ms, torch.rand(32, 64))
+    figures07.show_stopwatch(figures07.exercises.time_ms, torch.rand(32, 64), torch.rand(64, 32))
     assert len(shown) == 1 and "By your stopwatch" in shown[0]

@@ -35,27 +35,29 @@ def first_picture():
 
 
 LAUNCHED = (  # for `reveal`
-    "The call put the matmul into a queue, the GPU's stream, and returned. Such a call is asynchronous, and the first clock timed "
-    "a launch. synchronize() waits until the stream is empty.\n\n"
-    "Timed honestly, the Carpentries' T4 took 21 ms, so their 24,000 became 116. A practice GPU computes on your CPU, so little is left of its lead."
+    "21 ms",
+    "The call put the convolution into a queue, the GPU's stream, and returned. Such a call is asynchronous, and the first clock timed "
+    "a launch. torch.cuda.synchronize() waits until the stream is empty. Timed with it, the T4 took 21 ms, so 24,000 became 116.",
 )
+CARPENTRIES = {  # ms; source: see `first_picture`, the last one by cupyx.profiler.benchmark
+    "CPU": 2400,
+    "T4, the call alone": 0.098,
+    "T4, honestly timed": 20.6,
+}
 
 
-def clocks(cpu, wrong, right):
-    """Return lines: the ms of a GPU by the wrong clock and by the right one, and the CPU's as a multiple of each."""
-    rows = {"without synchronize()": wrong, "with synchronize()": right}
-    told = [f"{name:24}{ms:8.2f} ms   {cpu / ms:9,.1f}" for name, ms in rows.items()]
-    return [f"{'the clock read':24}{'GPU':>11}{'CPU ÷ GPU':>12}", *told]
+def draw_answer():
+    """Return (Figure, sentence): the bars of `first_picture`, all known now."""
+    title = "Honestly timed, the T4 takes 21 ms, the CPU 2,400"
+    words = dict(zip(CARPENTRIES, ("2,400 ms", "0.098 ms", "21 ms"), strict=True))
+    figure = plots.bars(CARPENTRIES, title, "ms, measured by the Carpentries", words=words)
+    figure.axes[0].set(xlim=(0, 2700))
+    figure.axes[0].grid(False)
+    return figure, f"{title}, and its call alone 0.098 ms."
 
 
-def _timeline(spans, title, whole, height):
-    figure, axes = plots.new_figure(title, "time (ms)", size=(7.2, height))
-    draw_lanes(axes, spans, whole)
-    return figure, axes
-
-
-def draw_call(returned, finished):
-    """Return (Figure, sentence) of a call that came back after `returned` ms and was done after `finished` ms."""
+def show_call(returned, finished):
+    """Show a call that came back after `returned` ms and was done after `finished` ms."""
     back, done = (plots.number(ms, 2) for ms in (returned, finished))
     spans = [
         ("CPU", f"launch, {back} ms", 0, returned),
@@ -63,15 +65,16 @@ def draw_call(returned, finished):
         ("GPU", "matmul", returned, finished),
     ]
     title = f"The call returns after {back} ms; the GPU is done after {done}"
-    figure, _ = _timeline(spans, title, finished, 2.1)
-    return figure, f"{title}. Python is blocked in synchronize meanwhile."
+    figure, axes = plots.new_figure(title, "time (ms)", size=(7.2, 2.1))
+    draw_lanes(axes, spans, finished)
+    figures.show(figure, f"{title}. Python is blocked in synchronize meanwhile.")
 
 
 WAYS = ("a wait in each step", "one wait at the end")  # when Python waits
 ONE_WAIT = (  # for `reveal`
     "140 ms",
     "With a wait in every step, CPU and GPU take turns. With a single one, Python prepares the next step while the GPU computes. "
-    "Try other times with the sliders.",
+    "Try the sliders: when does a single wait hardly help?",
 )
 MASK = (
     "The values of the mask decide how many numbers x[x > 0.5] has. Python waits where it needs a value from the GPU, or a size "
@@ -127,6 +130,8 @@ def _queue_chart(ms):
         bottom="datum.top + 0.8",
         words=f"{json.dumps(WAYS)}[datum.w]",
         above="datum.w * 2.8 + 0.35",
+        middle="datum.top + 0.4",
+        lane="datum.p == 2 ? 'GPU' : 'CPU'",
     )
     bars = {
         "x": {"field": "start", **ms_axis},
@@ -140,6 +145,11 @@ def _queue_chart(ms):
         "y": {"field": "above", **lane},
         "text": {"field": "words"},
     }
+    lanes_at = {
+        "x": {"datum": 0, **ms_axis},
+        "y": {"field": "middle", **lane},
+        "text": {"field": "lane"},
+    }
     return {
         "title": {"text": {"expr": title}},
         "params": [
@@ -148,7 +158,7 @@ def _queue_chart(ms):
         ],
         **vega.csv("w,p,i", rows),
         "transform": columns,
-        "width": 860,
+        "width": 825,
         "height": 190,
         "layer": [
             {"mark": {"type": "rect", "stroke": plots.CARD}, "encoding": bars},
@@ -156,6 +166,11 @@ def _queue_chart(ms):
                 "transform": [{"filter": "datum.p == 0 && datum.i == 0"}],
                 "mark": {"type": "text", "align": "left", "fontSize": 13},
                 "encoding": names_at,
+            },
+            {
+                "transform": [{"filter": "datum.p != 1 && datum.i == 0"}],
+                "mark": {"type": "text", "align": "right", "dx": -6, "fontSize": 13},
+                "encoding": lanes_at,
             },
         ],
     }
@@ -176,36 +191,23 @@ def _queue_still(step):
     return figure
 
 
-CARPENTRIES = (
-    2400,
-    0.098,
-    20.6,
-)  # ms; source: see `first_picture`, the last one by cupyx.profiler.benchmark
 CLOCKS = ("CPU", "GPU, the call alone", "GPU, honestly timed")
 
 
-def show_stopwatch(stopwatch, rows):
-    """Show the opening's three bars, all known now, and those of this machine's matmul; nothing until `stopwatch` passes."""
+def show_stopwatch(stopwatch, a, b):
+    """Show the times of `a @ b` on this machine, for `a` and `b` on the GPU; nothing until `stopwatch` passes."""
     if chosen(exercises.stopwatch, stopwatch) is not stopwatch:
         return
-    host = rows.cpu()
-    cpu = stopwatch(lambda: host @ host.T)
-    call = stopwatch(lambda: rows @ rows.T, synchronize=lambda: None)
-    here = cpu, call, stopwatch(lambda: rows @ rows.T)
+    host = a.cpu(), b.cpu()
+    cpu = stopwatch(lambda: host[0] @ host[1])
+    call = stopwatch(lambda: a @ b, synchronize=lambda: None)
+    here = cpu, call, stopwatch(lambda: a @ b)
     title = "By your stopwatch, the GPU takes {} ms; the call alone, {}".format(
         *(plots.number(ms) for ms in here[:0:-1])
     )
-    whose = {"a convolution, the Carpentries' T4": CARPENTRIES, "a matmul, here": here}
-    figure, places = plots.panels(title, 2, 1, (7.2, 3.7))
-    for axes, (words, times) in zip(places, whose.items(), strict=True):
-        plots.draw_bars(axes, dict(zip(CLOCKS, times, strict=True)))
-        axes.grid(False)
-        axes.set_xlim(0, 1.15 * max(times))
-        axes.set_title(words, fontsize=9, color=plots.INK, loc="left", pad=6)
-    places[-1].set_xlabel("ms")
-    figures.show(
-        figure, f"{title}, and the CPU {plots.number(cpu)}. The Carpentries' T4 took 20.6 ms."
-    )
+    figure = plots.bars(dict(zip(CLOCKS, here, strict=True)), title, "ms", size=(7.2, 2.3))
+    figure.axes[0].grid(False)
+    figures.show(figure, f"{title}, and the CPU {plots.number(cpu)}.")
 
 
 def in_turn(host, work, side):
@@ -247,20 +249,6 @@ def show_forecasts(title, forecasts, rows=""):
     card = next(iter(forecasts.values())).card.name
     places[-1, 0].set_xlabel(f"time (ms), forecast for {card}")
     figures.show(figure, f"{title}. {'; '.join(told.values())}.")
-
-
-def show_before_and_after(before, flowing):
-    """Show the forecasts of an epoch as first written and by `flowing`, once it passes; the title says what that saves.
-
-    What makes one of them longer than forecast does so for both, so each end of a range is compared with its like.
-    """
-    if chosen(exercises.epoch, flowing) is not flowing:
-        return
-    _, after = exercises.on_h100(flowing)
-    ends = zip((before.ms, *before.range), (after.ms, *after.range), strict=True)
-    saved, low, high = (plots.number(a - b, 2) for a, b in ends)
-    title = f"Forecast: three batches take {saved} ms less, likely {low} to {high}"
-    show_forecasts(title, {"halting": before, "flowing": after})
 
 
 def compare_busy(busy):

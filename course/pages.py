@@ -113,8 +113,8 @@ LESSONS = (
     Lesson(
         "07_time_async_work.ipynb",
         "Time asynchronous work",
-        25,
-        "Catch a clock lying, build an honest one, and take the waits out of a training loop",
+        23,
+        "Catch a clock lying, build an honest one, and take the wait out of a training loop",
     ),
     Lesson(
         "07b_read_a_timeline.ipynb",

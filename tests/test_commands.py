@@ -319,6 +319,7 @@ def test_jupyterlab_saves_often_and_its_look_is_only_here(lessons, monkeypatch):
     settings = json.loads((folder / "default_setting_overrides.json").read_text(encoding="utf-8"))
     assert settings["@jupyterlab/docmanager-extension:plugin"]["autosaveInterval"] == 15
     assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True
+    assert settings["@jupyterlab/apputils-extension:themes"]["adaptive-theme"] is True
     own = Path(lab.environment()["JUPYTER_CONFIG_DIR"])
     assert own.parent == _copies.FOLDER and (own / "custom" / "custom.css").is_file()
 

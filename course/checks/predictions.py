@@ -222,17 +222,12 @@ def _prediction_widget(prediction):
     control = _choices(prediction) if prediction.choices else _slider(prediction)
     box = panel.question(title, control)
 
-    first = control.index
-
     def changed():
+        control.disabled = prediction.compared  # the first guess stays, and so does what shows it
         box.children[2].value = panel.status(_note(prediction))
 
     def chosen(change):
-        nonlocal first
-        if prediction.compared:
-            control.index = first  # the first guess stays, and so does what shows it
-        elif change["new"] != "":
-            first = control.index
+        if change["new"] != "":
             prediction.choose(change["new"])
 
     control.observe(chosen, "value")

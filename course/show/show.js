@@ -27,15 +27,27 @@ function nameAll(box) {
 // Shift+Enter in an answered question runs the next cell, not the question's own again: that one becomes the active cell
 // first. Until then the keyboard stays in the question, also after a click.
 function goOn(event) {
-    const cell = event.target.closest('.jp-Cell'), next = cell && cell.nextElementSibling;
-    const place = next && next.querySelector('.jp-InputPrompt, .jp-Cell-inputWrapper');
-    if (!event.isTrusted || !event.shiftKey || event.key !== 'Enter' || !place) return;
-    if (!event.target.matches('.course-goes-on input:checked')) return;
+    if (!event.isTrusted || !event.shiftKey || event.key !== 'Enter') return;
+    if (!event.target.matches('.course-goes-on input:checked') || !toNext(event.target)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    place.dispatchEvent(new MouseEvent('mousedown', {bubbles: true, button: 0}));
     const again = {key: 'Enter', code: 'Enter', keyCode: 13, shiftKey: true, bubbles: true};
     setTimeout(() => document.activeElement.dispatchEvent(new KeyboardEvent('keydown', again)), 0);
+}
+
+function toNext(part) {
+    const cell = part.closest('.jp-Cell'), next = cell && cell.nextElementSibling;
+    const place = next && next.querySelector('.jp-InputPrompt, .jp-Cell-inputWrapper');
+    if (place) place.dispatchEvent(new MouseEvent('mousedown', {bubbles: true, button: 0}));
+    return place;
+}
+
+// A guess that is locked while the keyboard is in its question leaves the keyboard nowhere: the next cell takes it.
+function passOn(box) {
+    if (!box.held || !box.querySelector(':disabled')) return;
+    const now = document.activeElement;
+    if (now === document.body || now.disabled) toNext(box);
+    box.held = false;
 }
 
 // Keys that move or press a control are not JupyterLab's: it leaves alone what carries this attribute. All other keys,
@@ -52,7 +64,8 @@ const box = this.closest('.course-live') || this.closest('.widget-vbox');
 if (!window.courseKeys) window.addEventListener('keydown', keepKeys, true);
 window.courseKeys = true;
 if (box && !box.named) {
-    box.named = new MutationObserver(() => nameAll(box));
+    box.named = new MutationObserver(() => { nameAll(box); passOn(box); });
     box.named.observe(box, {childList: true, subtree: true});
+    box.addEventListener('focusin', () => { box.held = true; });
     nameAll(box);
 }

@@ -49,6 +49,8 @@ RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.ke
 @pytest.fixture
 def asking(address, page, root):
     """Open a notebook whose second cell asks, between long cells; give its page."""
+    for kept in root.rglob("progress.json"):
+        kept.unlink()
     path = root / "notebooks" / "view.ipynb"
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     new = nbformat.v4
@@ -129,9 +131,51 @@ def test_a_guess_is_asked_for_before_its_cell_runs_and_a_verdict_outlives_its_se
     held.wait_for()
     assert page.locator(".course-panel:visible:has-text('Right!')").count() == 1
     held.locator("button").click()
+    held.get_by_text("Running 1 of 1").wait_for()
     held.wait_for(state="detached")
-    page.locator(".course-goes-on input:checked").wait_for()
+    page.locator(".course-goes-on input:checked:disabled").wait_for()
     page.locator(".course-panel:visible:has-text('Right!')").wait_for()
+
+
+def test_pressed_twice_without_a_guess_the_answer_is_open(asking):
+    """It took a third act, a click on a fold that nothing had spoken of."""
+    page, held = asking, asking.locator(".course-hold")
+    page.evaluate(TO_REVEAL)
+    run_by_hand(page)
+    page.locator(".course-goes-on").wait_for()
+    page.keyboard.press("Shift+Enter")
+    held.get_by_text("To see the answer without a guess, press Shift+Enter again.").wait_for()
+    page.wait_for_timeout(1100)
+    page.keyboard.press("Shift+Enter")
+    page.get_by_text("Answer: choice 1").wait_for()
+
+
+@pytest.mark.parametrize("when", ["while it is locked", "afterwards"])
+def test_shift_enter_goes_on_after_a_click_on_a_guess_that_is_locked(asking, when):
+    """Clicking another choice was refused, the keyboard fell to nowhere, and Shift+Enter did nothing any more."""
+    page, radios = asking, asking.locator(".course-goes-on input[type=radio]")
+    page.evaluate(TO_REVEAL)
+    page.evaluate(RUN_ALL)
+    radios.nth(1).click()
+    page.locator(".course-goes-on input:checked:disabled").wait_for()
+    if when == "afterwards":
+        radios.first.click(force=True)
+    assert radios.nth(1).is_checked()
+    counts = "() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.executionCount)"
+    before = page.evaluate(counts)
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_function(
+        f"before => JSON.stringify(({counts})()) !== JSON.stringify(before)", arg=before
+    )
+
+
+def test_a_dark_system_has_a_dark_page(browser, address, root):
+    context = browser.new_context(color_scheme="dark")
+    page = context.new_page()
+    open_lesson(page, address, root / "notebooks" / "00_start_here.ipynb")
+    page.wait_for_function("() => document.body.dataset.jpThemeName === 'JupyterLab Dark'")
+    page.evaluate(END)
+    context.close()
 
 
 def test_a_chart_that_is_drawn_anew_has_its_slider_where_one_left_it(asking):

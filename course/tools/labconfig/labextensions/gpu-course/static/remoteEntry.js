@@ -1,13 +1,13 @@
 // Opens a notebook at the cell where one was, and not at its top; says in its toolbar how much is done; shows that a cell is
 // running; stops once before one that lacks a guess or a name; keeps what it shows in view; closes the list of files the first time, because it takes a quarter of a small screen
 // from the page. Written by hand in the form in which JupyterLab loads extensions, so that nothing has to be built.
-async function follow(panel) {
+async function follow(app, panel) {
     const notebook = panel && panel.content;
     if (!notebook || !notebook.activeCellChanged || !panel.context || notebook.coursePlace) return;
     notebook.coursePlace = `course-place:${panel.context.path}`;
     await panel.context.ready;
     showWaits(notebook);
-    showDone(panel);
+    showDone(app, panel);
     let active = notebook.activeCell;
     notebook.activeCellChanged.connect((_, cell) => { [notebook.courseBefore, active] = [active, cell]; });
     await panel.revealed;
@@ -31,6 +31,7 @@ function lastRun(cells) {
     return open < 0 ? 0 : last;
 }
 
+const ALL_ABOVE = 'New session: run all above';
 const STAYS = 'Ctrl+Enter runs a cell and stays in it';
 const ran = panel => `course-kernel:${panel.context.path}`; // where the last kernel is kept that ran something
 const kernelOf = panel => panel.sessionContext.session?.kernel?.id;
@@ -40,16 +41,20 @@ const shown = cell => cell.outputs.map(({data}) => [data?.['text/html'] || ''].f
 // In the toolbar stands how many of the page's questions are guessed and how many exercises solved, as its outputs have it:
 // without a kernel, too. A cell with an error or no outputs counts as before: in a new session, a name may be missing. What
 // such a session needs first stands there too, until something has run in it.
-function showDone(panel) {
+function showDone(app, panel) {
     const sign = Object.assign(document.createElement('span'), {className: 'course-done'});
     panel.toolbar.node.querySelector('.jp-Toolbar-spacer').append(sign);
     let waiting;
     const session = panel.sessionContext, key = ran(panel);
     const update = () => {
-        const told = done(panel.content.widgets.map(cell => cell.model));
-        const new_ = /[1-9]\d* of/.test(told) && isNew(panel);
-        if (told) sign.textContent = `${told}. ${new_ ? 'New session: Run › Run All Above Selected Cell' : STAYS}`;
-        if (panel.content.courseHold && !reason(panel, panel.content.courseHold.cell)) panel.content.courseHold.sign.remove();
+        const notebook = panel.content, told = done(notebook.widgets.map(cell => cell.model));
+        if (notebook.courseRuns) return;
+        if (notebook.courseHold && !reason(panel, notebook.courseHold.cell)) notebook.courseHold.sign.remove();
+        const new_ = /[1-9]\d* of/.test(told) && isNew(panel) && codeAbove(notebook).length;
+        const words = new_ ? `${ALL_ABOVE} ${told}` : told && `${told}. ${STAYS}`;
+        if (!words || sign.textContent === words) return;
+        sign.textContent = words;
+        if (new_) sign.replaceChildren(button(ALL_ABOVE, () => runAbove(app, notebook, sign).then(update)), ` ${told}`);
     };
     const soon = () => {
         clearTimeout(waiting);
@@ -66,7 +71,29 @@ function showDone(panel) {
         soon();
     });
     panel.content.model.contentChanged.connect(soon);
+    panel.content.activeCellChanged.connect(soon);
     update();
+}
+
+const codeAbove = notebook => notebook.widgets.slice(0, notebook.activeCellIndex).filter(cell => cell.model.type === 'code');
+const runs = cell => cell && !cell.isDisposed && cell.model.executionState === 'running';
+
+function button(words, act) {
+    const made = Object.assign(document.createElement('button'), {textContent: words});
+    made.addEventListener('click', act);
+    return made;
+}
+
+// Runs all cells above the active one; `sign` counts them meanwhile.
+async function runAbove(app, notebook, sign) {
+    const above = codeAbove(notebook);
+    const tell = () => { sign.textContent = `Running ${Math.max(above.findIndex(runs), 0) + 1} of ${above.length}…`; };
+    const timer = setInterval(() => above.some(runs) && tell(), 100);
+    notebook.courseRuns = true;
+    notebook.activate(); // the button that was pressed is gone
+    tell();
+    await app.commands.execute('notebook:run-all-above').finally(() => clearInterval(timer));
+    notebook.courseRuns = false;
 }
 
 function done(cells) {
@@ -92,13 +119,26 @@ function holdBack(app) {
     const execute = app.commands.execute.bind(app.commands);
     app.commands.execute = (id, args) => {
         const panel = app.shell.currentWidget, ours = BY_HAND.test(id) && panel?.content?.coursePlace;
-        if (ours && id === RUNS && hold(panel, execute)) return Promise.resolve();
-        if (ours) keepSliders(panel.content.activeCell);
-        return execute(id, args);
+        if (ours && id === RUNS && hold(app, panel)) return Promise.resolve();
+        const cell = ours && panel.content.activeCell, unguessed = cell?.courseHeld && reason(panel, cell)?.node;
+        if (ours) keepSliders(cell);
+        const result = execute(id, args);
+        if (unguessed) result.then(() => showAnyway(cell));
+        return result;
     };
 }
 
-function hold(panel, execute) {
+// Pressed twice without a guess: what the cell has folded is shown as soon as it is drawn.
+function showAnyway(cell) {
+    const end = performance.now() + SETTLES;
+    const timer = setInterval(() => {
+        const folds = cell.node.querySelectorAll('.jp-OutputArea .course-panel + details');
+        folds.forEach(fold => { fold.open = true; });
+        if (folds.length || performance.now() > end) clearInterval(timer);
+    }, 50);
+}
+
+function hold(app, panel) {
     const notebook = panel.content, cell = notebook.activeCell, why = cell && reason(panel, cell), now = performance.now();
     notebook.courseHold?.sign.remove();
     if (!why || now - cell.courseHeld > 1000) return false; // not twice; a second press within a second is one by mistake
@@ -109,16 +149,14 @@ function hold(panel, execute) {
     notebook.courseHold = {cell, sign};
     if (why === 'new') {
         sign.textContent = 'This session is new, and this cell needs what the cells above make. ';
-        const button = Object.assign(document.createElement('button'), {textContent: 'Run all above, then this cell'});
-        button.addEventListener('click', async () => {
-            sign.remove();
+        sign.append(button('Run all above, then this cell', async () => {
             notebook.activeCellIndex = notebook.widgets.indexOf(cell);
-            await execute('notebook:run-all-above');
-            await execute('notebook:run-cell');
-        });
-        sign.append(button);
+            await runAbove(app, notebook, sign);
+            sign.remove();
+            await app.commands.execute('notebook:run-cell');
+        }));
     } else {
-        sign.textContent = 'Choose an answer above first. To go on without a guess, press Shift+Enter again.';
+        sign.textContent = 'Choose an answer above first. To see the answer without a guess, press Shift+Enter again.';
         bringIntoView(notebook.outerNode, why);
     }
     sign.scrollIntoView({block: 'nearest'});
@@ -140,7 +178,6 @@ function reason(panel, cell) {
 function showWaits(notebook) {
     const sign = Object.assign(document.createElement('div'), {className: 'course-wait'});
     let cell = null, key = '', since = 0;
-    const runs = each => each && !each.isDisposed && each.model.executionState === 'running';
     const seconds = () => (performance.now() - since) / 1000;
     const timer = setInterval(() => {
         if (notebook.isDisposed) return clearInterval(timer);
@@ -233,9 +270,9 @@ const plugin = {
     activate: app => {
         keepInView(app);
         holdBack(app);
-        app.shell.currentChanged.connect((_, change) => follow(change.newValue));
+        app.shell.currentChanged.connect((_, change) => follow(app, change.newValue));
         app.restored.then(() => {
-            follow(app.shell.currentWidget);
+            follow(app, app.shell.currentWidget);
             if (!localStorage.getItem('course-opened')) app.shell.collapseLeft();
             localStorage.setItem('course-opened', 'yes'); // from now on JupyterLab remembers what is open
         });

@@ -51,7 +51,7 @@ def first_picture(billions=8, ranks=8, room=80):
     """Return (Figure, alternative text): what a rank holds at its peak under DDP and FSDP, and under FSDP in each moment of a step."""
     held = gpu_memory(billions, ranks)
     peak = max(zip(*held.values(), strict=True), key=sum)
-    title = f"{billions} billion parameters on {ranks} GPUs: DDP peaks at {16 * billions} GB, FSDP at about {sum(peak):.3g}"
+    title = f"{billions} billion parameters, {ranks} GPUs, no activations: DDP {16 * billions} GB, FSDP about {sum(peak):.3g}"
     figure, (left, right) = plots.panels(title, 1, 2, (7.3, 3.2), width_ratios=(1, 1.9))
     whole = 8 * billions, 4 * billions, 4 * billions, 0
     for place, (way, parts) in enumerate((("DDP", whole), ("FSDP", peak))):
@@ -79,7 +79,7 @@ def first_picture(billions=8, ranks=8, room=80):
         plots.tidy(axes)
         axes.grid(False)
     return figure, (
-        f"GB on each GPU. DDP: {16 * billions} at the peak; an H100 has {room}. FSDP: {sum(part[0] for part in held.values()):.0f} "
+        f"GB on each GPU, without activations. DDP: {16 * billions} at the peak; an H100 has {room}. FSDP: {sum(part[0] for part in held.values()):.0f} "
         f"at rest, {sum(peak):.3g} at the peak, as gradients grow and two blocks at a time are gathered."
     )
 
@@ -115,9 +115,11 @@ def show_ranks(answer, billions=8, room=80):
         for stage, name in enumerate(STAGES)
     }
     looks = (plots.INK, *plots.GREENS[2::-1])
-    title = f"With DDP, {billions} billion parameters never fit in {room} GB; sharded, they do"
+    title = f"DDP keeps {16 * billions} GB of state on every rank; each stage leaves less"
     colors = dict(zip(lines, looks, strict=True))
-    figure = plots.lines(lines, title, "ranks", "GB on each rank", logx=True, colors=colors)
+    figure = plots.lines(
+        lines, title, "ranks", "GB of state on each rank", logx=True, colors=colors
+    )
     figure.set_size_inches(7.2, 3)
     axes = figure.axes[0]
     axes.set(ylim=(0, 136), xticks=[1, 2, 3, 4, 8, 16])
@@ -168,9 +170,10 @@ def hides(tokens=4096, block=8e9 / 32):
     compute = 1000 * 2 * block * tokens / RATE
     links = {"PCIe 4.0, 24 GB/s": 24e9, "NVLink, 370 GB/s": 370e9}
     gathers = {f"gather it over {link}": 1000 * 2 * block / rate for link, rate in links.items()}
-    times = {"compute the block": compute, **gathers}
-    colors = dict.fromkeys(times, plots.COMM) | {"compute the block": plots.GPU}
-    title = f"{tokens:,} tokens hide the gather over NVLink, not over PCIe"
+    block_runs = "compute the block, at most"
+    times = {block_runs: compute, **gathers}
+    colors = dict.fromkeys(times, plots.COMM) | {block_runs: plots.GPU}
+    title = f"{tokens:,} tokens hide the gather over NVLink, not over PCIe 4.0"
     figure = plots.bars(
         times, title, "ms, forecast, for one block of an 8-billion model", colors=colors
     )

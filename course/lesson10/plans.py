@@ -4,7 +4,7 @@ import math
 from itertools import product
 from typing import NamedTuple
 
-RATE = 277e12  # an H100's FLOP/s by 6 × parameters × tokens, as torchtitan sustained it
+RATE = 277e12  # an H100's FLOP/s by 6 × parameters × tokens, of whole steps of torchtitan: compute alone is at least as fast
 ROOM = 80e9  # bytes of an H100
 MACHINE = 8  # GPUs
 

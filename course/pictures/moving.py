@@ -101,7 +101,7 @@ def _ring_arrows(rank, chunk, ranks):
 def fsdp(blocks: int = 4, ranks: int = 4) -> Picture:
     """Return the picture of a training step under FSDP: each of `ranks` keeps its part of each of `blocks`."""
     picture = Picture(
-        "FSDP: a block is whole only while it runs",
+        "FSDP gathers a block before it runs and frees it after",
         "A row for each GPU, a column for each block: a shard is kept always, and of Adam's moments, too. One block is whole while "
         "the next arrives; after its backward pass, its gradients' shard stays.",
         columns=blocks,

@@ -94,7 +94,7 @@ def compare_scores(scores, train, test):
         f"After {len(scores)} epochs, {share * len(train):.0f} of {len(train)} get their label, so the head has learned "
         "wrong labels by heart. That's overfitting, and in training it looks like success. The test images have "
         f"the right labels: {tested[best] * len(test):.0f} of {len(test)} were right in epoch {best + 1}, "
-        f"and {tested[-1] * len(test):.0f} at the end. Only the test can tell you."
+        f"and {tested[-1] * len(test):.0f} at the end."
     )
     epochs = range(1, len(scores) + 1)
     percent = {

@@ -165,7 +165,7 @@ def stuck(held):
         lines = [line.partition(" for ")[0] for line in str(hang).split(", ")]
     because = (
         "The sum needs all eight. On GPUs, nothing tells you so: nvidia-smi shows the seven as busy, until "
-        "a timeout ends the program after ten minutes. So all ranks must make the same calls, in the same order.\n\n"
+        "a timeout ends the program, by default after ten minutes. So all ranks must make the same calls, in the same order.\n\n"
         "A rank that skips a batch and then continues is worse: its next all-reduce joins the one that the "
         "others are in, and the sum silently mixes two steps."
     )

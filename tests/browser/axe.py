@@ -34,9 +34,11 @@ UNCUT = "body, .jp-LabShell {overflow: visible !important}"
 HEIGHT = """() => [...document.querySelectorAll('.jp-Notebook .jp-Cell')].reduce(
     (sum, cell) => sum + cell.getBoundingClientRect().height, 400)"""
 FITS = "height => (document.querySelector('.jp-WindowedPanel') || document.documentElement).clientHeight > height - 300"
+# The first choice of a theme only stops JupyterLab from following the system; the second one is taken.
 THEME = """async theme => {
-    await window.jupyterapp.commands.execute('apputils:change-theme', {theme});
+    for (let n = 0; n < 2; n++) await window.jupyterapp.commands.execute('apputils:change-theme', {theme});
 }"""
+FOLLOW = "() => window.jupyterapp.commands.execute('apputils:adaptive-theme')"
 
 SETTLED = "() => !document.getElementById('jupyterlab-splash')"
 
@@ -73,6 +75,7 @@ def in_theme(page, name, usual="JupyterLab Light"):
         yield
     finally:
         change_theme(page, usual)
+        page.evaluate(FOLLOW)  # the system's theme again
 
 
 def change_theme(page, name):

@@ -158,6 +158,8 @@ def test_everything_is_reached_and_used_with_the_keyboard_alone(scratch):
     chosen = "() => [...document.querySelectorAll('.course-goes-on input[type=radio]')].map(r => r.checked)"
     assert page.evaluate(chosen) == [False, True], "arrows go round inside the question"
     assert page.evaluate(ACTIVE) == cell, "the notebook's selection stays"
+    page.locator(".course-goes-on input:checked:disabled").wait_for()  # no stop any more
+    page.locator(".course-live:has-text('Which waits') input[type=radio]").first.focus()
     stops, said = [], ""
     for _ in range(60):
         now = page.evaluate(FOCUS)

@@ -10,7 +10,7 @@ from course import __main__ as door
 PAGES = ("index", "00_start_here", "10b_plan_a_cluster")
 FITS = """() => {
     const texts = [...document.querySelectorAll('.chart svg text')], fits = text => text.getBoundingClientRect().right <= innerWidth;
-    return texts.some(text => /1,261/.test(text.textContent)) && texts.every(fits);
+    return texts.some(text => /800 images per step/.test(text.textContent)) && texts.every(fits);
 }"""
 
 
